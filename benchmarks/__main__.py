@@ -20,7 +20,17 @@ import benchmarks
 from benchmarks.figures import collect
 from hardcase.environment import keep_freed
 
-ASIDE = ("__main__", "figures", "gpu_parts", "gpu_walk", "gpu_whole", "pack", "settle")
+ASIDE = (
+    "__main__",
+    "figures",
+    "gpu_parts",
+    "gpu_walk",
+    "gpu_whole",
+    "mosaics",
+    "fresh",
+    "pack",
+    "settle",
+)
 """What is no benchmark."""
 LONG = ("detectors", "gpu", "memory", "million", "noticeable", "study", "study_crowd", "tiles")
 """Run by name alone: longer than a sitting allows, on another machine, or no figure of speed."""

@@ -136,7 +136,7 @@ def memory() -> Figure:
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable, "-m", "hardcase", "run", "--data", "mnist5k", "--model", "zoo:lenet5", "--method", "sinvad@code",
-            "--seeds", "1000", "--set", "method.generations=100", "--progress", "none", "--out", str(Path(folder) / "run"),
+            "--images", "1000", "--set", "method.generations=100", "--progress", "none", "--out", str(Path(folder) / "run"),
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20

@@ -91,7 +91,7 @@ class Walk:
     def words(self, name: str, folder: str, *more: str) -> tuple[list[str], Path]:
         out = self.out / f"{name}-{folder}"
         method = shlex.split(METHODS[name].format(vqvae=_vqvae()))
-        asked = ("--device", self.device, "--seeds", str(self.seeds), "--out", str(out))
+        asked = ("--device", self.device, "--images", str(self.seeds), "--out", str(out))
         return ["run", *COMMON, *method, *asked, *more], out
 
     def method(self, name: str) -> None:
@@ -147,7 +147,7 @@ def _vqvae() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--seeds", type=int, default=120)
+    parser.add_argument("--images", type=int, default=120)
     parser.add_argument("--out", type=Path, default=Path("runs/gpu-walk"))
     parser.add_argument("--only", default=",".join(METHODS), help="methods by name")
     asked = parser.parse_args()

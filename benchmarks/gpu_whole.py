@@ -21,9 +21,9 @@ PHOTOGRAPHS = "photographs"
 """Folder of the cache that `benchmarks.pack` fills, as ``NUMBER_NAME.jpg`` by class of ImageNet."""
 FEW = "40"
 """Seeds of the command that makes what the measured one finds in the cache."""
-DIGITS = "--model zoo:lenet5 --data {data} --method {method} --split {split} --seeds {seeds}"
+DIGITS = "--model zoo:lenet5 --data {data} --method {method} --split {split} --images {seeds}"
 PHOTOS = (
-    "--model zoo:efficientnet-lite0 --data folder:{folder}?labels=prefix&split=all --seeds {seeds}"
+    "--model zoo:efficientnet-lite0 --data folder:{folder}?labels=prefix&split=all --images {seeds}"
 )
 
 
@@ -31,7 +31,7 @@ def _whole(name: str, words: str, goal: float) -> Iterator[Figure]:
     """Seconds of a command beside those of its search, and the stages of the rest."""
     command = ["run", *words.split(), "--device", DEVICE, "--offline", "-q"]
     with tempfile.TemporaryDirectory() as home:
-        for few in (("--seeds", FEW), ()):  # the first trains, tries and keeps what is missing
+        for few in (("--images", FEW), ()):  # the first trains, tries and keeps what is missing
             folder = Path(home) / f"run{len(few)}"
             spent = measured(folder, words=[*command, *few, "--out"], clock="perf_counter")
     whole = spent.pop("whole command")

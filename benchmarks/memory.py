@@ -70,7 +70,7 @@ def figures(size: float = 1.0) -> Iterator[Figure]:
         (root / "net.py").write_text(MODEL)
         for count in counts:
             _photographs(root / "photos", count)
-            peaks.append(_peak(root, [*SEARCH, "--seeds", str(count), "--out", f"runs/{count}"]))
+            peaks.append(_peak(root, [*SEARCH, "--images", str(count), "--out", f"runs/{count}"]))
             shutil.rmtree(root / f"runs/{count}")
             yield _figure("seeds", count, peaks, "photographs of 224 px, each a seed and a finding")
     yield from _afterwards([max(60, round(size * count)) for count in AFTER])
@@ -84,7 +84,7 @@ def _afterwards(counts: Sequence[int]) -> Iterator[Figure]:
             root = Path(name)
             (root / "net.py").write_text(MODEL)
             _photographs(root / "photos", count)
-            _peak(root, [*SEARCH, "--seeds", str(count), "--out", "run"])
+            _peak(root, [*SEARCH, "--images", str(count), "--out", "run"])
             peaks["report"].append(_peak(root, ["report", "run", "-q"]))
             peaks["shrink"].append(_peak(root, ["shrink", "run", "--out", "small", "-q"]))
             _photographs(root / "split" / "test", PROOF, seed=1)

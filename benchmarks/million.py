@@ -100,7 +100,7 @@ def _passes(folder: Path, out: str) -> float:
         torch.autograd.grad(subject(x).logits.sum(), x)
 
     record = json.loads((folder / out / "run.json").read_text())
-    attempted = record["funnel"]["attempted"]
+    attempted = record["search_results"]["searched"]
     graded = record["totals"]["gradients"] / attempted
     plain = 1 + record["totals"]["queries"] / attempted - graded  # one asks which are usable
     return graded * _milliseconds(gradient) + plain * _milliseconds(forward)
@@ -125,9 +125,11 @@ def _lost_worker(folder: Path, seeds: int) -> Figure:
     os.kill(workers[0], signal.SIGKILL)
     hurt = _measured(run, begun).seconds
     record = json.loads((folder / "lost/run.json").read_text())
-    attempted = record["funnel"]["attempted"]
-    if attempted != record["funnel"]["usable"]:
-        raise SystemExit(f"only {attempted} of {record['funnel']['usable']} seeds were attempted")
+    attempted = record["search_results"]["searched"]
+    if attempted != record["search_results"]["correctly_classified"]:
+        raise SystemExit(
+            f"only {attempted} of {record['search_results']['correctly_classified']} seeds were attempted"
+        )
     return _figure(
         "million-lost-worker", hurt - whole, "s more",
         f"one of two workers killed half-way through {seeds:,} seeds ({whole:.0f} s undisturbed)",
@@ -162,7 +164,7 @@ def _words(*words: str) -> list[str]:
 
 def _start(folder: Path, seeds: int, out: str, *more: str) -> subprocess.Popen[bytes]:
     words = _words("run", "--model", "sure.py:make", "--data", "npz:set.npz?split=all")
-    words += ["--method", "fgsm", "--seeds", str(seeds), "--witness", "none", "--quiet"]
+    words += ["--method", "fgsm", "--images", str(seeds), "--witness", "none", "--quiet"]
     words += ["--conditions", "none", "--set", f"campaign.shard={SHARD}", "--out", out, *more]
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # rows of 16 pixels need no second one
     return subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, env=one_thread)

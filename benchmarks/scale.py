@@ -281,7 +281,7 @@ def _large_run(home: Path, seeds: int, each: int) -> Path:
         "npz:set.npz?split=all",
         "--method",
         "pgd",
-        "--seeds",
+        "--images",
         str(seeds),
         "--findings",
         "1",
@@ -322,7 +322,7 @@ def drawn_shard(seeds: int, each: int) -> tuple[Any, Any]:
     columns = {
         "id": names,
         "status": ["done"] * seeds,
-        **dict.fromkeys(("looked", "failing", "queries"), zeros),
+        **dict.fromkeys(("evaluated", "failing", "queries"), zeros),
     }
     others = dict.fromkeys(SPENDING[2:], [0] * seeds)
     spent = table({**columns, "gradients": zeros, **others}, SPENT)

@@ -46,6 +46,9 @@ SMALL: dict[str, tuple[str, ...]] = {
     "coverage-matrix": ("counted=\"\"", "guides=[\"nc\"]", "seeds=6", "gradients=4",
                         "shares=[0,0.3]", "repeats=2"),
     "decides": ("recipes=4", "epochs=2", "seeds=20"),
+    "demo": ("runs=1",),
+    "effects": ("repeats=20", "region=5"),
+    "intervals": ("repeats=20",),
     "escape-null": ("clean=3", "tested=1", "shares=[0.2]", "seeds=20", "walks=5", "epochs=2"),
     "features-rq1": ("tests=10", "trainings=1", "faults=[\"tint\"]", "methods=[\"pgd\"]"),
     "features-rq2": ("seeds=6", "generator=vae", "epochs=4"),
@@ -254,7 +257,18 @@ def table_jobs() -> list[Job]:
     ]  # fmt: skip
 
 
-LISTS = {"tables": table_jobs, "stored": stored_jobs}
+def short_jobs() -> list[Job]:
+    """What four minutes of a GPU and its cores can do: ARGUS on CIFAR-10 with briefly trained codes, and studies of digits."""
+    beside = ("maxplore", "sinvad-rq4-trainings", "maxplore-uses")
+    argus = Job(
+        name="argus-cifar10-short", study="argus-table1", data="cifar10", flags=("--repeats=1",),
+        sets=("originals=100", "partners=3000", "judge=false", 'models=["resnet18"]', "ablation=[]",
+              "rivals=false", "epochs=8", "joint_epochs=3", "batch=256"),
+    )  # fmt: skip
+    return [argus, *(job for job in table_jobs() if job.name in beside)]
+
+
+LISTS = {"tables": table_jobs, "stored": stored_jobs, "short": short_jobs}
 
 
 def main() -> int:

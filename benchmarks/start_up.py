@@ -1,4 +1,4 @@
-"""Where the processor time of one small command goes: ``hardcase run --method pgd --seeds 1``.
+"""Where the processor time of one small command goes: ``hardcase run --method pgd --images 1``.
 
 All networks, the judge's among them, are in the cache before anything is measured. A stage has what
 is spent in it and not in a stage inside it; processor time is that of all threads, and threads that
@@ -20,7 +20,7 @@ from benchmarks.figures import Figure
 
 RESULT = "start-up"
 COMMAND = "python -m benchmarks start_up"
-WORDS = "run --model zoo:lenet5 --data mnist5k --method pgd --seeds 1 -q --out"
+WORDS = "run --model zoo:lenet5 --data mnist5k --method pgd --images 1 -q --out"
 REPEATS = 3
 PROFILE = """
 import json, os, sys, time

@@ -101,7 +101,7 @@ def sinvad_gap(tables: Tables, figure: Any) -> None:
 
 def sinvad_labels(tables: Tables, figure: Any) -> None:
     names = {"ways out (ours)": "transitions (ours)", "floor (ours, scores)": "median probability (ours)", "genetic search (paper)": "genetic search"}
-    rows = tables.rows("sinvad-rq3", "Detection rates")
+    rows = tables.rows("sinvad-rq3-mnist", "Detection rates")
     pairs = list(dict.fromkeys(name.partition(" (")[0] for name in rows))
     for axis, pair in zip(figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0], pairs, strict=True):
         for name, row in rows.items():
@@ -254,19 +254,6 @@ def repair_arms(tables: Tables, figure: Any) -> None:
             axis.set_yticklabels([])
 
 
-def asked(tables: Tables, figure: Any) -> None:
-    colours = {"chosen": OURS, "random": CONTROL, "uncertainty alone": THEIRS}
-    for axis, name in zip(figure.subplots(1, 2, sharey=True), ("asking-digits", "asking-photographs"), strict=True):
-        rows = tables.rows(name, "Verdicts")
-        for chooser, colour in colours.items():
-            shares = {0.0: rows["none asked"]} | {float(key.split(", ")[1].strip("%")): row for key, row in rows.items() if key.startswith(f"{chooser}, ")}
-            axis.plot(list(shares), [float(row["right where raters agree"]) for row in shares.values()], "o-", color=colour, markersize=3, label=chooser)
-        axis.set_title(name.removeprefix("asking-"))
-        axis.set_xlabel("% of images that a person names")
-    figure.axes[0].set_ylabel("verdicts right")
-    figure.axes[0].legend(frameon=False)
-
-
 def decides_risk(tables: Tables, figure: Any) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
     rows = {name: row for name, row in tables.rows("decides", "What the figure adds").items() if row["ratio"] != "not had"}
@@ -335,7 +322,7 @@ def speed_gpu(tables: Tables, figure: Any) -> None:
 Drawing = Callable[[Tables, Any], None]
 FIGURES: dict[str, tuple[Drawing, tuple[float, float], list[str], str]] = {
     "sinvad-gap": (sinvad_gap, (6.5, 2.0), ["sinvad-rq2"], "Gap between the two greatest probabilities on MNIST, by search and by counting."),
-    "sinvad-labels": (sinvad_labels, (9, 3), ["sinvad-rq3"], "Mixed labels: how far each measure rises, mean of the trainings."),
+    "sinvad-labels": (sinvad_labels, (9, 3), ["sinvad-rq3-mnist"], "Mixed labels: how far each measure rises, mean of the trainings."),
     "argus-errors": (argus_errors, (5.5, 2.8), ["argus-table1-mnist"], "Error rates of LeNet-5 on MNIST by mix: all originals, correctly classified originals, and the paper's."),
     "argus-curves": (argus_curves, (9, 3.2), ["argus-curve"], "Error rate of LeNet-5 against the mix and against likeness; red: published."),
     "argus-retraining": (argus_retraining, (6, 2.2), ["argus-table2-mnist"], "Retraining LeNet-5 on full MNIST, beside as many training images again."),
@@ -348,7 +335,6 @@ FIGURES: dict[str, tuple[Drawing, tuple[float, float], list[str], str]] = {
     "natural-rates": (natural_rates, (8.5, 2.8), ["witness-controls"], "Confirmed by the usual judge, and by one that never saw the space of `natural` (held out)."),
     "decides-risk": (decides_risk, (8, 2.6), ["decides"], "What risk adds to accuracy, loss and corruption error, and risk beside accuracy on digits of other writers, one point per recipe."),
     "repair-arms": (repair_arms, (10, 2.6), ["repair", "repair-mnist5k"], "Eight trainings of each arm. Excess risk, error on digits of other writers, worst case: less is better. Blue: the search in the loop."),
-    "asked": (asked, (7.5, 2.4), ["asking-digits", "asking-photographs"], "Verdicts that are right where both raters agree, by how many images a person named."),
     "yardstick": (yardstick, (8.5, 4.6), ["yardstick-trainings", "yardstick-cifar10"], "Seeds whose nearest failing image is confirmed; grey: random conditions, blue: ours."),
     "speed-cpu": (speed_cpu, (9, 2.8), ["bench-cpu", "start-up"], "On two cores. Left: what the bare networks need of a campaign's time, the rest is ours. Right: where the time of the smallest run goes."),
     "speed-gpu": (speed_gpu, (10, 2.6), ["bench-gpu"], "On one H200. Left: rates as a share of the bare networks at their best batch; red: what was asked for. Right: what a whole command needs besides its search."),
@@ -456,20 +442,33 @@ AFTERWARDS = "*"
 """Marks a verdict whose rule was written when the result was known."""
 
 
+STALE = "†"
+"""Marks a verdict on a result whose code puts out something else today."""
+
+
+def _is_stale(name: str, results: Path) -> bool:
+    from hardcase_studies.fresh import Digests, study_of
+
+    command = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))["command"]
+    return Digests.of(results).is_stale(study_of(command), name)
+
+
 def _papers(document: str, results: Path) -> str:
     """The matrix of one document: what it says, what was found, the computed verdict."""
     from hardcase_studies.verdicts import Store, judge, matrix
 
-    _, items, errors = matrix()
+    known = matrix()
     if document == "errors":
-        return "\n".join(_grid(["error", "what was wrong", "what holds it now"], [[row["key"], row["wrong"], row["holds"]] for row in errors]))
+        rows = [[row["key"], row["wrong"], row["holds"]] for row in known.errors]
+        return "\n".join(_grid(["error", "what was wrong", "what holds it now"], rows))
     store = Store(results)
-    chosen = [judge(item, store) for item in items if item.document == document]
+    chosen = [judge(item, store) for item in known.of(document)]
     cells = []
     for one in chosen:
         item = one.item
-        mark = AFTERWARDS if item.known and one.figures else ""
-        links = [f"[{name}](../../results/tables/{name}.md)" for name in item.files if store.record(name)]
+        mark = AFTERWARDS if known.was_known(one, store) else ""
+        mark += STALE if any(_is_stale(name, results) for name in one.files) else ""
+        links = [f"[{name}](../../results/tables/{name}.md)" for name in one.files]
         shown = item.absent or (f"`{item.built}`" if item.built else one.shown)
         cells.append([item.item, item.claim, " ".join([shown, *links]), f"{one.verdict}{mark}", item.scope])
     commands = [f"- {one.item.item}: `{one.item.command}`" for one in chosen]

@@ -183,7 +183,7 @@ def _method(row: dict[str, Any], presets: list[dict[str, Any]], note: dict[str, 
     differences = [row["differences"] and f"{row['differences']}.", note.get("differs", "")]
     if any(differences):
         lines += [f"**Differences.** {' '.join(filter(None, differences))}", ""]
-    lines += [f"More: [{note['page'].removesuffix('.md')}](../{note['page']}).", "", "```sh", f"hardcase run --model zoo:lenet5 --data mnist5k --method {row['name']} --seeds 20 --out runs/{row['name']}", "```", ""]
+    lines += [f"More: [{note['page'].removesuffix('.md')}](../{note['page']}).", "", "```sh", f"hardcase run --model zoo:lenet5 --data mnist5k --method {row['name']} --images 20 --out runs/{row['name']}", "```", ""]
     if presets:
         lines += ["## Published forms", "", "| name | what differs | budget |", "|---|---|---|"]
         lines += [f"| `{one['name']}` | {_cell(one['summary'])} | {one['budget']} |" for one in presets] + [""]

@@ -49,13 +49,13 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_any_model(name):
-    found = hc.search(MODELS[name], IMAGES, method="pgd", seeds=6)
+    found = hc.search(MODELS[name], IMAGES, method="pgd", images=6)
     assert len(found)
     assert bool((found.predicted != found.expected).all())
 
 
 def test_a_function_of_arrays_is_searched_without_gradients(tmp_path):
-    run = hc.run(arrays, IMAGES, seeds=4, out=tmp_path / "run", judge=False)
+    run = hc.run(arrays, IMAGES, images=4, out=tmp_path / "run", judge=False)
     assert run.record["method"] == "natural-blackbox"
 
 
@@ -70,7 +70,7 @@ DATA = {
 
 @pytest.mark.parametrize("name", DATA)
 def test_any_data(name):
-    found = hc.search(NET, DATA[name], method="pgd", seeds=8)
+    found = hc.search(NET, DATA[name], method="pgd", images=8)
     assert len(found)
     assert bool((found.seed < 8).all())
 
@@ -89,9 +89,9 @@ def test_names_are_the_command_line_in_python(tmp_path, monkeypatch):
     (tmp_path / "net.py").write_text(net)
     np.savez(tmp_path / "data.npz", images=IMAGES.x.numpy(), labels=IMAGES.y.numpy())
     monkeypatch.chdir(tmp_path)
-    run = hc.run("net.py:make", "npz:data.npz?split=all", method="pgd", seeds=4, judge=False)
+    run = hc.run("net.py:make", "npz:data.npz?split=all", method="pgd", images=4, judge=False)
     assert "net.py:make" in (run.folder / "config.toml").read_text()
-    again = hc.search("net.py:make", DATA["arrays"], method="pgd", seeds=4)
+    again = hc.search("net.py:make", DATA["arrays"], method="pgd", images=4)
     assert len(again) == len(run)
 
 
@@ -128,6 +128,7 @@ def test_a_method_whose_generator_makes_the_seeds_works_from_python(tmp_path):
     (tmp_path / "painter.py").write_text(PAINTER)
     generator = f"{tmp_path / 'painter.py'}:Painter"
     given = {"method": "feature-perturbation", "generator": generator, "budget": hc.Budget(time=30)}
+    given["seeds"] = 6
     given["witnesses"] = ()  # nobody is trained to check the painter
     run = hc.run(toy_subject(), toy_images(6), out=tmp_path / "run", judge=False, **given)
     assert run.record["complete"]

@@ -13,8 +13,9 @@ from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.judges import held_out
 from hardcase.judges.held_out import features_of
+from hardcase.judges.judge import JudgeRequest
 from hardcase.models import fetching
-from hardcase.runs.start import plan_of
+from hardcase.runs.plan import plan_of
 from hardcase.testing.toys import toy_images, toy_subject
 
 
@@ -76,13 +77,13 @@ def edited(run, **entries):
 )
 def test_a_judge_of_the_searchs_lineage_is_refused_before_anything_is_loaded(run, entries):
     images = {"test": toy_images(8), "train": toy_images(24)}
-    given = {"features": ["zoo:efficientnet-lite2"], "images": images.__getitem__}
+    request = JudgeRequest(features=["zoo:efficientnet-lite2"], images=images.__getitem__)
     with pytest.raises(Problem, match="one lineage, efficientnet-lite"):
-        held_out.for_run(edited(run, **entries), **given)
+        held_out.default_judge(edited(run, **entries), request)
 
 
 def test_photographs_are_judged_by_a_network_that_took_no_part(run, monkeypatch):
-    photographs = {"image": [3, 224, 224], "model": "zoo:efficientnet-lite0"}
+    photographs = {"shape": [3, 224, 224], "model": "zoo:efficientnet-lite0"}
     here = ["resnet50-imagenet", "efficientnet-lite0", "efficientnet-lite1"]
     monkeypatch.setattr(held_out, "fetched_classifiers", lambda: here)
     assert features_of(run) == ()
@@ -99,7 +100,7 @@ def test_a_network_under_another_name_does_not_judge_itself(run, monkeypatch):
     monkeypatch.setattr(held_out, "fetched_classifiers", lambda: here)
     monkeypatch.setattr(fetching, "fetched_classifiers", lambda: here)
     monkeypatch.setattr(fetching, "_weights", lambda place: place.name.split("-")[1])
-    about = {"image": [3, 224, 224], "model": "hf:mine", "hashes": {"parameters": {"subject": "resnet50"}}}  # fmt: skip
+    about = {"shape": [3, 224, 224], "model": "hf:mine", "hashes": {"parameters": {"subject": "resnet50"}}}  # fmt: skip
     assert features_of(edited(run, **about)) == ("zoo:efficientnet-lite1",)
     about["hashes"]["parameters"]["subject"] = "another"
     both = ("zoo:resnet50-imagenet", "zoo:efficientnet-lite1")  # one of each lineage

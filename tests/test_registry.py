@@ -140,7 +140,7 @@ def test_what_a_file_or_the_registry_lacks_is_said(file):
         resolve("method", f"{file}:push@fa")
     with pytest.raises(Problem, match="there is no file"):
         resolve("method", "nowhere.py:push")
-    with pytest.raises(Problem, match=r"(?s)no method 'sinvat'.*known: adapt, .*try: sinvad"):
+    with pytest.raises(Problem, match=r"(?s)no method 'sinvat'.*try: sinvad"):
         resolve("method", "sinvat")
     with pytest.raises(Problem, match=r"(?s)no kind of part 'methods'.*try: method"):
         resolve("methods", "pgd")

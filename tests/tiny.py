@@ -168,7 +168,7 @@ def stored_run(
     n, t = len(y), len(rows)
     columns = {
         "id": [f"s{i}" for i in range(n)], "label": y.tolist(), "predicted": y.tolist(),
-        "confidence": [0.9] * n, "status": ["done"] * n, "looked": [1] * n, "failing": [1] * n,
+        "confidence": [0.9] * n, "status": ["done"] * n, "evaluated": [1] * n, "failing": [1] * n,
         **dict.fromkeys(SPENDING, [0] * n), **(seeds or {}),
     }  # fmt: skip
     table = seeds_table(columns, x)

@@ -91,7 +91,7 @@ def search(
     *,
     method: str | Method | None = None,
     options: Mapping[str, Any] | None = None,
-    seeds: int | None = None,
+    images: int | None = None,
     seed: int = 0,
     budget: Budget | None = None,
     peers: Sequence[Any] = (),
@@ -113,7 +113,7 @@ def search(
         method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``;
             None: ``natural``, or ``natural-blackbox`` for a subject without gradients.
         options: Options of a method that is given by name.
-        seeds: How many images to start from, the classes taking turns; None: all of `hc.Images`,
+        images: How many images to start from, the classes taking turns; None: all of `hc.Images`,
             100 of anything else.
         seed: Everything random follows from it.
         budget: Limits that replace the method's own.
@@ -127,7 +127,7 @@ def search(
             memory does not use is refused.
 
     Returns:
-        The findings; `seed` is the position of the seed in `seeds`.
+        The findings; `seed` is the position of the image that it began from.
 
     Raises:
         Problem: If the arguments do not fit together, or no seed is classified correctly.
@@ -152,16 +152,16 @@ def search(
         request=_request(settings, seed=seed, budget=budget, execution=how, witnesses=witnesses),
         method=method,
         options=options,
-        seeds=seeds,
+        seeds=images,
         peers=peers,
         witnesses=witnesses,
         train=train,
     )
-    images = context.seeds.images()
-    right = answers(context.subject, images).argmax(1) == images.y
+    chosen = context.seeds.images()
+    right = answers(context.subject, chosen).argmax(1) == chosen.y
     elsewhere = ""
     if context.campaign.target is not None:
-        right &= images.y != context.campaign.target
+        right &= chosen.y != context.campaign.target
         elsewhere = " of another class than the target"
     rows = right.nonzero().squeeze(1)
     if not len(rows):
@@ -170,7 +170,7 @@ def search(
         )
     plan = plan_of(context)
     found = search_campaign(
-        context.campaign, images.take(rows), plan.budget, shard=plan.shard, rounds=plan.rounds
+        context.campaign, chosen.take(rows), plan.budget, shard=plan.shard, rounds=plan.rounds
     )
     return found.findings.reseeded(rows)
 
@@ -182,7 +182,7 @@ def run(
     out: str | Path | None = None,
     method: str | Method | None = None,
     options: Mapping[str, Any] | None = None,
-    seeds: int | None = None,
+    images: int | None = None,
     seed: int = 0,
     budget: Budget | None = None,
     peers: Sequence[Any] = (),
@@ -199,7 +199,7 @@ def run(
         budget, peers, witnesses, train: As for `search`.
         out: A folder that does not exist yet or is empty; None: the next free one of
             ``runs/METHOD-DATA-SEED``.
-        seeds: How many images to search from; None: 60.
+        images: How many images to search from; None: 60.
         baseline: Models, names of models, or folders of runs with which the failure rate is
             compared; with a model, the search is for what it gets right and `model` wrong.
         execution: How it is computed; by default in this process.
@@ -230,7 +230,7 @@ def run(
         request=_request(settings, seed=seed, budget=budget, execution=how, witnesses=witnesses),
         method=method,
         options=options,
-        seeds=seeds,
+        seeds=images,
         peers=peers,
         witnesses=witnesses,
         train=train,
@@ -294,9 +294,14 @@ def conduct(
 
 
 def _search(context: Context, store: Store, watcher: Watcher) -> bool:
-    """Search, unless the run has no search, or it is over; returns whether it came to its end."""
-    if phases.status_of(store.record(), "search") in ("done", "skipped"):
+    """Search, unless the run has no search; returns whether it came to its end. Of a search that is
+    over the files are checked, and what is damaged is searched again.
+    """
+    before = phases.status_of(store.record(), "search")
+    if before == "skipped":
         return True
+    if before == "done":
+        return start.search(plan_of(context), store, watcher)
     if context.config.method.name == NO_SEARCH:
         _skip(store, "search", "the run was asked for without a search")
         return True
@@ -395,11 +400,14 @@ def resume(
         True
     """
     folder = Path(folder)
-    record, _ = start.reopen(folder)
+    watcher = (execution or Execution()).watcher
+    record, notes = start.reopen(folder)
+    for text in notes:
+        watcher.say(text)
     values = Store(folder).settings()
     if values:
         request = Request().ask(values, "hardcase.toml").ask(arguments, "python")
-        config = request.config(stored=values.get("given"))
+        config = request.config(stored=values.get("given", {}))
         same_source(record, config)
         require(config.model_dump(), folder, trusted=trust)
         context = Context(config)
@@ -410,7 +418,6 @@ def resume(
         )
     else:
         context = _resumed(subject, data, execution or Execution(), **arguments)
-    watcher = (execution or Execution()).watcher
     return conduct(context, folder, nullcontext(watcher), again=True, say=_log.warning)
 
 
@@ -446,7 +453,7 @@ def _resumed(
     witnesses: Any = None,
     method: str | Method | None = None,
     options: Mapping[str, Any] | None = None,
-    seeds: int | None = None,
+    images: int | None = None,
     peers: Sequence[Any] = (),
     train: Any = None,
     baseline: Any = (),
@@ -461,7 +468,7 @@ def _resumed(
         request=request,
         method=method,
         options=options,
-        seeds=seeds,
+        seeds=images,
         peers=peers,
         witnesses=witnesses,
         train=train,
@@ -508,6 +515,8 @@ def _context_of(
     measured: bool = False,
 ) -> Context:
     """The context of a run whose parts are names or whatever the user has."""
+    if seeds is not None and seeds < 1:
+        raise Problem(f"images is {seeds}; it must be at least 1.")
     models = witnesses.models if isinstance(witnesses, Witnesses) else witnesses
     built = method is not None and not isinstance(method, str)
     wanted = request.values
@@ -518,7 +527,7 @@ def _context_of(
         )
     live = (subject, data, method, train, *peers, *_several(models), *_several(baseline))
     if all(one is None or isinstance(one, str) for one in live):
-        request.ask({"model": subject, "data": data, "seeds": seeds}, "python")
+        request.ask({"model": subject, "data": data, "images": seeds}, "python")
         request.ask({"baseline": tuple(_several(baseline)) or None}, "python")
         request.ask({"peers": tuple(peers) or None}, "python")
         chosen = method or _chosen(request.values)
@@ -534,7 +543,7 @@ def _context_of(
     else:
         others = [one if isinstance(one, str) else loaded(one) for one in models]
     if measured and seeds is not None:
-        request.ask({"seeds": seeds}, "python")
+        request.ask({"images": seeds}, "python")
     return Context.of(
         network,
         images,

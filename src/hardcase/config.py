@@ -191,7 +191,8 @@ class Config(_Section):
         Literal["label", "disagreement", "non-finite", "surprise", "any", "regression"] | None
     ) = None
     keep: str | None = None
-    seeds: int | None = Field(None, ge=1)
+    images: int | None = Field(None, ge=1)
+    """Images to search from."""
     split: Literal["train", "test"] = "test"
     seed: int = 0
     device: str = "auto"
@@ -253,9 +254,9 @@ RENAMED_LIMITS = {
 }
 """Limits by the names that they had, and what they are called."""
 DROPPED_LIMITS = {
-    "distinct": "a number of failure clusters has no interval, so it decides nothing",
+    "clusters": "a number of failure clusters has no interval, so it decides nothing",
     "least_scale": "what a search finds is only a bound, so it decides nothing",
-    "usable": "few images have wide intervals, which pass nothing",
+    "correctly_classified": "few images have wide intervals, which pass nothing",
     "upper": "every limit is held by its interval",
 }
 """Limits that are gone, and why."""

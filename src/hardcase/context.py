@@ -17,7 +17,7 @@ from torch import Tensor
 from hardcase.campaign.claims import image_of
 from hardcase.campaign.loop import rows_per_call, seconds_per_seed, seeds_in_time
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
-from hardcase.config import Config, is_run, typed_options
+from hardcase.config import NO_SEARCH, Config, is_run, typed_options
 from hardcase.data.files import ImageSet, Stream
 from hardcase.errors import Problem
 from hardcase.models.adapters import ClientConfig
@@ -144,11 +144,11 @@ class Context(CampaignSplits):
         asked = (request or Request()).ask(values, "python")
         named: dict[str, Any] = {
             "model": getattr(subject, "name", subject),
-            "data": seeds.name,
+            "data": asked.values.get("data", seeds.name),
             "method": {**(options or {}), "name": getattr(method, "name", method)},
         }
         if not some:
-            named["seeds"] = max(len(seeds), 1)
+            named["images"] = max(len(seeds), 1)
         images: dict[str, Any] = {"given" if some else "seeds": seeds}
         return cls(
             asked.ask(named, "python").config(),
@@ -208,7 +208,7 @@ class Context(CampaignSplits):
         if self.reserves:
             names = map(image_of, images.id) if self.task != "classes" else images.id
             images = images.take((~reserved(list(names))).nonzero().flatten())
-        if self.config.seeds is None and len(images) <= SEEDS and given is not None:
+        if self.config.images is None and len(images) <= SEEDS and given is not None:
             return images.held()
         count = min(self.count, len(images))
         return images.sample(count=count, seed=self.config.seed).held()
@@ -251,12 +251,13 @@ class Context(CampaignSplits):
 
     @cached_property
     def count(self) -> int:
-        """How many images the search starts from: as configured, else 100; of photographs on a CPU
+        """How many images the search starts from: as configured, else 60; of photographs on a CPU
         as many as a few minutes are enough for, by the time of one pass.
         """
-        if self.config.seeds is not None:
-            return self.config.seeds
-        if not (steady(self.subject.device) and is_photographic(self.shape)):
+        if self.config.images is not None:
+            return self.config.images
+        timed = steady(self.subject.device) and is_photographic(self.shape)
+        if not timed or self.config.method.name == NO_SEARCH:
             return SEEDS
         most = min(SEEDS, len(self.labelled(self.config.split)))
         return seeds_in_time(self.seconds_per_seed(), most=most)
@@ -323,7 +324,7 @@ class Context(CampaignSplits):
         self.subject(rows)
         each = (monotonic() - began) / len(rows)
         queries = self.config.budget.queries or QUERIES
-        return each * queries * (self.config.seeds or SEEDS)
+        return each * queries * (self.config.images or SEEDS)
 
     @cached_property
     def witnesses(self) -> tuple[Model, ...]:
@@ -531,10 +532,14 @@ class Context(CampaignSplits):
 
     @cached_property
     def part(self) -> Part:
-        """The registry's row of the method; one that says nothing if a built recipe was given."""
+        """The registry's row of the method; one that says nothing if a built recipe was given, or
+        nothing is searched.
+        """
         built = self._method
         if built is not None:
             return Part(kind="method", name=built.name, make=partial(_itself, built))
+        if self.config.method.name == NO_SEARCH:
+            return Part(kind="method", name=NO_SEARCH, make=_nothing)
         return resolve("method", self.config.method.name)
 
     @property
@@ -567,7 +572,7 @@ class Context(CampaignSplits):
             if getattr(self.config, flag) is not None and needed not in taken:
                 raise Problem(
                     f'method "{part.name}" takes no {flag}.',
-                    fix=f"leave out --{flag}, or another --method",
+                    fix=f"leave out {flag}, or another method",
                 )
         unknown = [name for name in part.given if name not in SUPPLIED]
         if unknown:
@@ -719,3 +724,7 @@ class Context(CampaignSplits):
 
 def _itself(built: Method) -> Method:
     return built
+
+
+def _nothing() -> Method:
+    raise Problem("a run without a search has no method.", fix="--method natural")

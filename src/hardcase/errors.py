@@ -64,6 +64,10 @@ class Problem(Exception):  # noqa: N818 - the word users read
         return sanitize(redact("\n".join([*lines, f"  try: {self.fix}"] if self.fix else lines)))
 
 
+class Refused(Problem):
+    """A stored run that is left as it is: what would go on with it is not what it began with."""
+
+
 @contextmanager
 def reading(what: str, *why: str, fix: str = "") -> Iterator[None]:
     """Turn whatever a reader of others' files raises into a `Problem`: damaged ones raise many

@@ -28,6 +28,8 @@ LARGE = 2**24
 """Numbers of an input above which launches do not matter: those of a deep network take longer than
 what they launch even for sixty photographs.
 """
+MAX_GRAPHS = 32
+"""Captured calls of one network: each holds memory of the device, and shapes may be many."""
 WARM = 3
 """Calls before a capture, in which libraries make their plans and workspaces."""
 
@@ -84,7 +86,14 @@ class CapturedCall:
 
 
 class CapturedCalls(dict[Hashable, CapturedCall | None]):
-    """Captured calls by what tells them apart; elsewhere, copied or pickled, there are none yet."""
+    """Captured calls by what tells them apart, the newest of them; elsewhere, copied or pickled,
+    there are none yet.
+    """
+
+    def __setitem__(self, key: Hashable, value: CapturedCall | None) -> None:
+        if key not in self and len(self) >= MAX_GRAPHS:
+            del self[next(iter(self))]
+        super().__setitem__(key, value)
 
     def __reduce__(self) -> tuple[type[CapturedCalls], tuple[()]]:
         return CapturedCalls, ()

@@ -16,7 +16,7 @@ ESCAPE = "escape --model model.py:make --data npz:toy.npz"
 
 def test_escape_answers_in_words_and_in_numbers(world):
     train = "train vae --data npz:toy.npz --latent 8 --epochs 3 --model model.py:make -q"
-    words = f"{ESCAPE} --generator vae:{world(train).out.strip()} --seeds 12 --allow-low-accuracy"
+    words = f"{ESCAPE} --generator vae:{world(train).out.strip()} --images 12 --allow-low-accuracy"
     done = world(words, "--out out")
     assert done.code == 0, done.err
     assert "class pair" in done.out
@@ -28,7 +28,7 @@ def test_escape_answers_in_words_and_in_numbers(world):
 
 
 def test_escape_in_pixels_needs_no_generator(world):
-    done = world(ESCAPE, "--generator pixels --seeds 8 --out out")
+    done = world(ESCAPE, "--generator pixels --images 8 --out out")
     assert done.code == 0, done.err
 
 

@@ -1,6 +1,8 @@
 """The rules on figures made up for them; the stored verdicts again; nothing in the matrix is empty."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from hardcase_studies.verdicts import (
     exactly,
     joined,
     judge,
+    matrix,
     read_figure,
 )
 
@@ -71,8 +74,8 @@ def test_an_item_joins_its_figures(parts, whole):
         ("25 of 30 = 83.3% [66.4%, 92.7%]", 83.3, 66.4, 92.7, 30),
         ("-7.19 [-15.2, +0.828]", -7.19, -15.2, 0.828, None),
         ("9.000 in all 24", 9, 9, 9, 24),
-        ("100.0% in all 2967", 100, 99.87, 100, 2967),
-        ("30 of 30", 100, 88.6, 100, 30),
+        ("100.0% in all 2967", 100, 99.876, 100, 2967),
+        ("30 of 30", 100, 88.43, 100, 30),
     ],
 )
 def test_figures_are_read_as_tables_print_them(cell, value, low, high, units):
@@ -109,3 +112,67 @@ def test_an_item_is_judged_from_its_stored_file_alone(tmp_path):
     assert verdict({"figure": {**place, "file": "two", "row": "a"}, "above": 0}) == "not run"
     absent = Item(**said, absent="no data")
     assert judge(absent, Store(tmp_path)).verdict == "cannot be had"
+
+
+def test_of_two_files_the_first_that_is_stored_is_read_and_an_optional_figure_may_miss(tmp_path):
+    cell = {"table": "T", "row": "a", "column": "value", "value": "1.0 [0.5, 1.5]"}
+    (tmp_path / "old.json").write_text(json.dumps({"rows": [cell]}))
+    place = {"file": ["new", "old"], "table": "T", "row": "a", "column": "value", "units": 9}
+    missing = {"figure": {**place, "file": "new"}, "above": 0, "optional": True}
+    item = Item(
+        document="d", item="i", claim="c", command="run",
+        tests=({"figure": place, "above": 0}, missing),
+    )  # fmt: skip
+    found = judge(item, Store(tmp_path))
+    assert (found.verdict, found.files, len(found.figures)) == ("yes", ("old",), 1)
+
+
+ROOT = Path(__file__).parents[2]
+STORE = Store(ROOT / "results")
+VERDICTS = ("yes", "partly", "no", "inconclusive", "not run", "cannot be had", "built")
+NOT_HAD = re.compile(r"ImageNet-32|ARGUS on ImageNet|people's ratings")
+"""What may be missing: these data and answers, and nothing else."""
+
+
+@pytest.mark.parametrize("item", matrix().items, ids=lambda item: f"{item.document} {item.item}")
+def test_no_cell_of_the_matrix_is_empty(item):
+    assert item.document in matrix().documents
+    assert item.claim
+    assert item.command
+    assert bool(item.tests) + bool(item.absent) + bool(item.built) == 1
+    assert not item.absent or NOT_HAD.match(item.absent)
+    assert not item.built or (ROOT / item.built.partition("::")[0]).is_file()
+    for test in item.tests:
+        assert set(test) <= {
+            "label", "figure", "above", "below", "published", "rate", "at_least", "at_most", "shown",
+            "optional",
+        }  # fmt: skip
+        assert test.get("shown") or set(test) & {
+            "above", "below", "published", "at_least", "at_most",
+        }  # fmt: skip
+
+
+def test_the_stored_verdicts_are_those_of_the_rules():
+    """Every verdict again, from the stored files; the page shows these and no others."""
+    page = (ROOT / "RESULTS.md").read_text(encoding="utf-8")
+    for item in matrix().items:
+        found = judge(item, STORE)
+        assert found.verdict in VERDICTS
+        (line,) = [
+            line for line in page.splitlines() if line.startswith(f"| {item.item} | {item.claim}")
+        ]
+        mark = "*" if matrix().was_known(found, STORE) else ""
+        assert line.split(" | ")[3].rstrip("†") == f"{found.verdict}{mark}", item.item
+        for label, figure, _ in found.figures:
+            assert f"{label} {figure}".strip() in line
+
+
+def test_each_error_of_the_last_audit_has_a_row_with_a_test_that_exists():
+    assert [row["key"] for row in matrix().errors] == [f"E{n}" for n in range(18, 29)]
+    for row in matrix().errors:
+        named = re.findall(r"`((?:studies/)?tests/[^`]+)`", row["holds"])
+        assert named, row["key"]
+        for path in named:
+            file, _, test = path.partition("::")
+            assert (ROOT / file).exists(), path
+            assert not test or f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), path

@@ -59,9 +59,9 @@ def test_the_confirmed_rate_covers_what_the_crowd_sees(make):
         if s.role == "test"
     ]
     about = study.settings["runs"]["sinvad"]
-    expected = np.mean(kept) * about["failing"] / about["attempted"]
+    expected = np.mean(kept) * about["failing"] / about["searched"]
     assert rate["low"] - 0.08 <= expected <= rate["high"] + 0.08
-    assert rate["rated"] < rate["failing"] <= rate["attempted"]
+    assert rate["rated"] < rate["failing"] <= rate["searched"]
 
 
 def test_anchoring_is_measured(make):
@@ -166,11 +166,11 @@ def test_what_people_say_is_entered_into_the_run_and_not_drawn_again(runs, tmp_p
     shutil.copytree(runs / "sinvad", tmp_path / "run")
     study = new([tmp_path / "run"], "label", tmp_path / "first")
     as_people(study)
-    funnel = Run(tmp_path / "run").record["funnel"]
+    funnel = Run(tmp_path / "run").record["search_results"]
     (entry,) = record(study.folder).values()
     stored = Run(tmp_path / "run").record
     assert stored["people"] == entry
-    assert stored["funnel"] == funnel
+    assert stored["search_results"] == funnel
     assert entry["rated"] == 57
     assert 0 < entry["confirmed"] <= entry["rated"]
     assert entry["rate"]["rated"] == 57

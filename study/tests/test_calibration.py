@@ -78,7 +78,7 @@ def test_what_people_said_is_entered_into_the_run_and_told(own_run, answered):
     assert f"{found['rated']} of {found['failing']} rated" in told
     assert f"[{100 * found['low']:.1f}, {100 * found['high']:.1f}]" in told
     assert "people looked" in (own_run / report(run)).read_text().lower()
-    kept = judge(run, by=lambda f: Verdicts(valid=[True] * len(f), label_kept=[None] * len(f)))
+    kept = judge(run, by=lambda pairs: Verdicts(["unsure"] * len(pairs)))
     assert kept.record["people"] == entry
 
 
@@ -144,17 +144,18 @@ def test_the_judge_is_fitted_to_one_half_of_the_raters_and_measured_on_the_other
     )  # fmt: skip
     rules = {
         "label_kept": DecisionRule(signals=("classifiers",), weights=(1.0,), bias=0.0),
-        "valid": DecisionRule(signals=("something",), weights=(1.0,), bias=0.0),
+        "domain": DecisionRule(signals=("something",), weights=(1.0,), bias=0.0, low=0.0),
     }
 
     def measured(given):
         people = read_people(given, where="x", shape=(1, 4, 4), classes=10)
-        return calibrate(signals, people, rules).measured
+        return calibrate([signals], people, rules).measured
 
     found = measured(arrays)
     assert "two halves of the raters" in found["pooled_over"]
-    assert found["label_kept"]["tpr"]["total"] == int((second == 2).sum())
-    assert found["label_kept"]["tnr"]["total"] == int((second != 2).sum())
+    assert found["label_kept"]["recall"]["total"] == int((second == 2).sum())
+    assert found["label_kept"]["losses"] == int((second != 2).sum())
     plain = measured({name: value for name, value in arrays.items() if name != "seed"})
-    assert plain["label_kept"]["tpr"]["total"] == int(((first == 2) & (second == 2)).sum())
+    both = int(((first == 2) & (second == 2)).sum())
+    assert plain["label_kept"]["recall"]["total"] == both
     assert found["label_kept"]["auroc"]["value"] < plain["label_kept"]["auroc"]["value"]

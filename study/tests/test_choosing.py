@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from asking import field
 from drawn import drawn_run
-from hardcase.judges.people import read_answers
 
 from hardcase.errors import Problem
+from hardcase.judges.answers import read_answers
 from hardcase.runs.results import Run
 from hardcase_study import new
 from hardcase_study.answers import Answers
@@ -26,7 +26,7 @@ def run(tmp_path):
     made = drawn_run(tmp_path / "run", method="sinvad", seed=3, per_seed=2)
     rng = np.random.default_rng(0)
     rows = [
-        {"id": name, "valid": True, "label_kept": (None, True)[i % 2], "p_label_kept": float(p)}
+        {"id": name, "verdict": ("unsure", "kept")[i % 2], "by": "judge", "p_kept": float(p)}
         for i, (name, p) in enumerate(zip(made.findings["id"].to_pylist(), rng.random(len(made))))
     ]
     return put_verdicts(made, rows)
@@ -113,9 +113,9 @@ def test_two_people_at_once_never_see_the_same_and_late_answers_count_in_order(s
     here.send(two, two_path, {"label": "3"})
     drawn = here.store.drawn()
     asking = asking_of(study, drawn, here.store.all())
-    assert asking.standing().answers == 0
+    assert asking.status().answers == 0
     here.send(one, one_path, {"label": "3"})
-    assert asking_of(study, drawn, here.store.all()).standing().answers == 2
+    assert asking_of(study, drawn, here.store.all()).status().answers == 2
 
 
 def test_a_question_that_somebody_gave_up_is_asked_again(study, browse):
@@ -140,7 +140,7 @@ def test_what_later_questions_followed_from_is_not_revised(study, browse):
 def test_it_ends_when_the_decision_is_made(run, tmp_path, browse):
     study = new([run.folder], "label", tmp_path / "gate", ask=60, limit=0.02)
     here, _ = through(study, browse, own(study))
-    end = asking_of(study, here.store.drawn(), here.store.all()).standing()
+    end = asking_of(study, here.store.drawn(), here.store.all()).status()
     assert end.decision == "above the limit"
     assert end.answers < len(study.settings["ask"]["items"])
     assert Study.open(study.folder).settings["ask"]["limit"] == 0.02

@@ -100,3 +100,27 @@ def test_slow_connections_lock_nobody_out(make, monkeypatch):
         assert all(healthy(port) for _ in range(20))
         for line in slow:
             line.close()
+
+
+def test_a_body_without_end_is_cut_off(make, monkeypatch):
+    head = b"POST /begin HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk = b"10000\r\n" + 65_536 * b"x" + b"\r\n"
+    with served(make(), monkeypatch, seconds=30.0) as port, connect(port) as line:
+        line.sendall(head)
+        sent = 0
+        with suppress(OSError):
+            for _ in range(2_000):  # 131 MB, of which sockets hold a few
+                line.sendall(chunk)
+                sent += len(chunk)
+        assert sent < 32_000_000
+        assert healthy(port)
+
+
+def test_half_of_the_files_that_may_be_open_are_for_slow_connections(monkeypatch):
+    from hardcase_study import server
+
+    asked = []
+    monkeypatch.setattr(server.resource, "getrlimit", lambda kind: (200, 256))
+    monkeypatch.setattr(server.resource, "setrlimit", lambda kind, limits: asked.append(limits))
+    assert server._allowed_files(4096) == 256
+    assert asked == [(256, 256)]

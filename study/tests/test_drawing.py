@@ -24,11 +24,11 @@ def test_allocation_uses_what_there_is_and_no_more(sizes, count):
 
 
 def test_verdicts_in_one_word():
-    said = {"valid": True, "label_kept": None}
+    said = {"verdict": "unsure"}
     assert verdict_of(None) == "unjudged"
-    assert verdict_of(said) == "undecided"
-    assert verdict_of({**said, "label_kept": True}) == "confirmed"
-    assert verdict_of({"valid": False, "label_kept": None}) == "rejected"
+    assert verdict_of(said) == "unsure"
+    assert verdict_of({"verdict": "kept"}) == "accepted"
+    assert verdict_of({"verdict": "foreign"}) == "refused"
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_draws_have_the_frequencies_that_are_stored(run):
 
 
 def test_a_seed_is_represented_by_a_finding_of_its_best_verdict(run):
-    order = ("confirmed", "undecided", "rejected", "unjudged")
+    order = ("accepted", "unsure", "refused", "unjudged")
     best = {}
     for row in run.findings:
         word = verdict_of(run.verdicts[row["id"]])

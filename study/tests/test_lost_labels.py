@@ -7,7 +7,7 @@ import pytest
 from asking import as_people
 
 import hardcase as hc
-from hardcase.analysis.conditions import in_words, shown_draws
+from hardcase.analysis.conditions import lost_in_words, shown_samples
 from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.report import report
@@ -47,7 +47,7 @@ def answered(study, say):
 
 
 def test_draws_are_shown_each_by_itself_with_the_label_of_their_seed(stored, own, tmp_path):
-    shown = shown_draws(stored)["shown"]
+    shown = shown_samples(stored)
     study = new([own], out=tmp_path / "study", conditions=True)
     tests = {one.finding: one for one in study.stimuli.values() if one.finding}
     assert study.of_conditions
@@ -76,18 +76,18 @@ def test_what_people_say_stands_beside_the_judge(own, tmp_path, capsys):
     assert "people" not in run.record, "nothing was said of findings"
     assert run.verification.state == "verified"
     words = f"3 people call {len(lost)} lost"
-    assert words in in_words(run.record)["labels"]
+    assert words in lost_in_words(run.record["risk"])
     assert words in capsys.readouterr().out
     assert words in (own / report(run)).read_text()
 
     def keeps(findings):
-        return hc.Verdicts(valid=[True] * len(findings), label_kept=[True] * len(findings))
+        return hc.Verdicts(["kept"] * len(findings))
 
     judged = hc.judge(run, by=keeps).record
     assert judged["risk"]["lost_labels_people"] == people
     assert judged["risk"]["lost_labels"]["lost"] == 0
-    assert "the judge calls 0 lost" in in_words(judged)["labels"]
-    assert words in in_words(judged)["labels"]
+    assert "the judge calls 0 lost" in lost_in_words(judged["risk"])
+    assert words in lost_in_words(judged["risk"])
 
 
 def test_a_run_is_known_by_its_draws(own, tmp_path):

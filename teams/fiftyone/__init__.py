@@ -91,7 +91,7 @@ class FindFailures(foo.Operator):
         model = hc.models.load_model(given["model"], hc.models.Loading(train=images, test=images))
         run = hc.run(
             model, images, out=given["out"], method=given.get("method") or "none",
-            seeds=min(given.get("seeds") or 100, len(ids)), conditions=given.get("conditions"), judge=False,
+            images=min(given.get("seeds") or 100, len(ids)), conditions=given.get("conditions"), judge=False,
         )  # fmt: skip
         shares = seed_shares(run)
         ctx.dataset.add_sample_field(FAILING, fo.FloatField)

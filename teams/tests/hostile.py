@@ -177,7 +177,7 @@ TRANSPORT = {
     **dict(_damaged(HEAD + b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")),
     **dict(_damaged(CHUNKED + b"2\r\n{}\r\n0\r\n\r\n")),
     **dict(_damaged(b"HTTP/1.1 429 Too Many\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")),
-    "silence": lambda v: v.wait(),
+    "high_confidence": lambda v: v.wait(),
     "hangs up": lambda v: v.link.close(),
     "reset": lambda v: v.reset(),
     "reset in the status": lambda v: (v.say(b"HTTP/1."), v.reset()),

@@ -163,7 +163,7 @@ def _slow_hello(link):
             link.close(),
         ),
     ],
-    ids=["silent", "closed", "slow", "clear text"],
+    ids=["high_confidence", "closed", "slow", "clear text"],
 )
 @pytest.mark.usefixtures("_token")
 def test_tls_handshakes_end_in_time(answer):

@@ -72,7 +72,7 @@ def test_methods_work_against_a_server(tmp_path, model, other, name):
             execution=api.Execution(shard=3),
         )
         rows = server.seen["rows"]
-    assert run.record["funnel"]["attempted"] == 6
+    assert run.record["search_results"]["searched"] == 6
     assert len(run) > 0, "nothing was found"
     assert run.record["totals"]["queries"] > 0
     service = Counter(run.record["service"])
@@ -203,7 +203,7 @@ TOY = "--data npz:toy.npz --method"
 
 
 def test_from_the_command_line(place, model, capsys):
-    how = f"{TOY} sinvad@code --generator vae:{place} --seeds 8 --queries 120 --progress none"
+    how = f"{TOY} sinvad@code --generator vae:{place} --images 8 --queries 120 --progress none"
     small = (*how.split(), "--allow-low-accuracy")
     assert command(f"run --model onnx:{model} --out a", *small) == 0, capsys.readouterr().err
     with serving(model) as server:
@@ -237,7 +237,7 @@ def test_the_token_is_nowhere_in_the_run(place, model, monkeypatch, capsys):
     secret = "tok-1234567890"
     monkeypatch.setenv("HARDCASE_TOKEN", secret)
     with serving(model, token=secret) as server:
-        how = f"{TOY} sinvad@code --generator vae:{place} --seeds 4 --queries 60 --out out -v"
+        how = f"{TOY} sinvad@code --generator vae:{place} --images 4 --queries 60 --out out -v"
         assert command(f"run --model {server.url} {how}") == 0
         assert command("report out") == 0
     told = capsys.readouterr()

@@ -139,7 +139,7 @@ def test_what_cannot_be_drawn_is_told():
 def test_curves_of_a_model_that_noise_confuses():
     names = ("gaussian_noise", "contrast", "speckle_noise")
     found = severity_curves(subject(), bars(60), names)
-    assert found["usable"] == 60
+    assert found["correctly_classified"] == 60
     assert tuple(row["corruption"] for row in found["corruptions"]) == names
     noise, contrast, _ = found["corruptions"]
     assert len(noise["curve"]) == 16
@@ -172,7 +172,7 @@ def test_slices_of_a_run_are_of_its_attempted_seeds(tmp_path):
     """Dark seeds fail, and the judge confirms half of their tests."""
     levels = [1 + i % 120 for i in range(600)] + [200] * 9
     found = {i: [140] for i in range(600) if levels[i] < 40}
-    verdicts = [verdict(kept=i % 2 == 0) for i in range(len(found))]
+    verdicts = [verdict(("lost", "kept")[i % 2 == 0]) for i in range(len(found))]
     run = write_run(tmp_path / "run", levels=levels, found=found, verdicts=verdicts)
     rules = Rules(support=5)
     slices = slices_of_run(run, rules=rules)
@@ -181,8 +181,8 @@ def test_slices_of_a_run_are_of_its_attempted_seeds(tmp_path):
     seen = slices[0].estimated
     # equal images are one group, wrong seeds are not attempted
     assert seen.total + seen.total_outside <= 40
-    confirmed = slices_of_run(run, outcome="confirmed", rules=rules)[0]
-    assert confirmed.estimated.inside < seen.inside
+    accepted = slices_of_run(run, outcome="accepted", rules=rules)[0]
+    assert accepted.estimated.inside < seen.inside
 
 
 def test_conditions_are_drawn_over_their_scale_alone_and_together():

@@ -1,21 +1,42 @@
 """An evaluator without a search: tests walk by hand."""
 
-from dataclasses import replace
-
 import torch
 
 from hardcase.campaign.evaluator import ShardEvaluator
 from hardcase.campaign.loop import enter, numbers
 from hardcase.campaign.record import Campaign, Limits, parse_keep
-from hardcase.methods.parts import no_search
-from hardcase.objectives import with_witnesses
+from hardcase.objectives import Margin, with_witnesses
+from hardcase.oracles import LeavesLabel
+from hardcase.spaces.pixel import Pixels
 from hardcase.testing.toys import toy_images, toy_subject
+from hardcase.types import Budget, Method
 
 MANY = 10**9
 
 
+class NoSearch:
+    """Whoever walks by hand needs no search."""
+
+    def init(self, seeds, rng):
+        return {}
+
+    def step(self, state, evaluate, rng):
+        evaluate.retire(evaluate.live.nonzero().squeeze(1))
+        return state
+
+
 def method(**changes):
-    return replace(no_search(), **{"until": "budget", "needs": "scores", **changes})
+    given = {
+        "name": "by hand",
+        "space": Pixels(),
+        "search": NoSearch(),
+        "objective": Margin(),
+        "oracle": LeavesLabel(),
+        "needs": "scores",
+        "until": "budget",
+        "budget": Budget(queries=1),
+    }
+    return Method(**{**given, **changes})
 
 
 def evaluator(

@@ -214,7 +214,7 @@ def parts(folder):
 
 def test_a_run_stores_who_witnessed_and_what_it_cost(tmp_path):
     done = run(tmp_path / "a")
-    funnel = done.record["funnel"]
+    funnel = done.record["search_results"]
     assert 0 < funnel["witnessed"] <= funnel["failing"]
     assert done.record["witnesses"]["models"] == ["corners"]
     assert done.record["hashes"]["witnesses"] == [corners().hash]
@@ -226,15 +226,16 @@ def test_a_run_stores_who_witnessed_and_what_it_cost(tmp_path):
     assert all(row["witnessed"] == (row["witness_margin"] >= 2.0) for row in rows)
     assert f"witnessed: {funnel['witnessed']} of" in done.summary()
     page = json.loads((report(done).parent / "report.json").read_text())
-    steps = {row["step"]: row["count"] for row in page["runs"][0]["funnel"]}
+    steps = {row["step"]: row["count"] for row in page["runs"][0]["search_results"]}
     assert steps["witnessed"] == funnel["witnessed"]
 
 
 def test_a_run_without_witnesses_counts_none_and_its_identity_says_what_was_climbed(tmp_path):
     done = run(tmp_path / "a", witnesses=())
-    kinds = [set(one.record["identity"]["parts"].values()) for one in (run(tmp_path / "b"), done)]
+    both = [one.record["phases"]["search"] for one in (run(tmp_path / "b"), done)]
+    kinds = [set(one["identity"]["parts"].values()) for one in both]
     assert {"KeptByWitnesses", "Witnessed"} <= kinds[0] - kinds[1]
-    assert done.record["funnel"]["witnessed"] is None
+    assert done.record["search_results"]["witnessed"] is None
     assert done.record["totals"]["witness_queries"] == 0
     assert set(done.findings["witnessed"].to_pylist()) == {None}
     assert "witnessed" not in done.summary()
@@ -242,27 +243,27 @@ def test_a_run_without_witnesses_counts_none_and_its_identity_says_what_was_clim
 
 def test_a_run_that_finds_nothing_witnessed_counts_zero(tmp_path):
     done = run(tmp_path / "a", witnesses=hc.Witnesses(models=[corners()], margin=1000.0))
-    assert done.record["funnel"]["witnessed"] == 0
-    assert done.record["funnel"]["failing"] > 0
+    assert done.record["search_results"]["witnessed"] == 0
+    assert done.record["search_results"]["failing"] > 0
     assert not any(done.findings["witnessed"].to_pylist())
 
 
 def test_the_funnel_counts_witnessed_valid_and_kept_each_among_failing():
-    seeds = [{"id": s, "status": "done", "looked": 1, "failing": 1} for s in "abcd"]
+    seeds = [{"id": s, "status": "done", "evaluated": 1, "failing": 1} for s in "abcd"]
     findings = [{"id": s, "seed": s, "kind": "label", "witnessed": s in "ab"} for s in "abc"]
     verdicts = {
         "a": {"valid": True, "label_kept": False, "group": None},
         "b": {"valid": False, "label_kept": True, "group": None},
         "c": {"valid": True, "label_kept": True, "group": "g"},
     }
-    funnel = count(seeds, findings, verdicts, witnesses=True)["funnel"]
+    funnel = count(seeds, findings, verdicts, witnesses=True)["search_results"]
     assert (funnel["failing"], funnel["witnessed"]) == (3, 2)
     assert (funnel["valid"], funnel["label_kept"], funnel["confirmed"]) == (2, 2, 1)
 
 
 def test_the_same_bytes_in_one_process_in_two_and_after_a_stop(tmp_path):
     first = run(tmp_path / "a")
-    assert first.record["funnel"]["witnessed"] > 2
+    assert first.record["search_results"]["witnessed"] > 2
     run(tmp_path / "b", execution=hc.Execution(shard=2, workers=2))
     assert parts(tmp_path / "a") == parts(tmp_path / "b")
     run(tmp_path / "c", execution=hc.Execution(shard=2, batch=48))

@@ -54,11 +54,13 @@ def test_seeds_of_the_target_are_neither_searched_nor_counted(name, tmp_path):
     run = hc.run(SUBJECT, images, method=METHODS[name](), out=tmp_path / "run", judge=False)
     counts = run.record
     assert counts["skipped"]["target"] == there
-    assert counts["funnel"]["usable"] == COUNT, "the subject gets them all right"
-    assert counts["funnel"]["attempted"] <= COUNT - there
+    assert counts["search_results"]["correctly_classified"] == COUNT, (
+        "the subject gets them all right"
+    )
+    assert counts["search_results"]["searched"] <= COUNT - there
     of_target = [row for row in run.seeds.to_pylist() if row["label"] == TARGET]
     assert {row["status"] for row in of_target} == {"skipped: target"}
-    assert sum(row["looked"] for row in of_target) == 0
+    assert sum(row["evaluated"] for row in of_target) == 0
 
 
 def test_in_memory_they_are_not_attempted_either():

@@ -6,12 +6,13 @@ Each test changes something that a change may change, runs ``hardcase gate`` as 
 
 import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
+import gate_world
 import pytest
 import torch
-import world
-from world import (
+from gate_world import (
     CONDITIONS,
     FILE_CONDITIONS,
     MODELS,
@@ -36,7 +37,7 @@ def repository(tmp_path_factory):
     before = Path.cwd(), os.environ.get("HARDCASE_CACHE")
     os.chdir(home)
     os.environ["HARDCASE_CACHE"] = str(home / "cache")
-    x, y = world.images()
+    x, y = gate_world.images()
     write_images("pictures", x, y)
     Path("models.py").write_text(MODELS)
     Path("conditions.toml").write_text(CONDITIONS)
@@ -167,13 +168,13 @@ def test_conditions_edited_in_the_settings_of_the_run(repository, place):
 
 def hard_rows(y):
     """The images near the edge, which the worse network gets wrong."""
-    x, _ = world.images()
+    x, _ = gate_world.images()
     level = x[:, 0, 0]
     return [row for row in range(len(y)) if 120 <= level[row] <= 165]
 
 
 def test_hard_images_are_left_out(repository, place):
-    x, y = world.images()
+    x, y = gate_world.images()
     kept = [row for row in range(len(y)) if row not in hard_rows(y)]
     write_images(f"{place}-data", x[kept], y[kept], [f"image-{row:04d}" for row in kept])
     measure_pictures(place, f"{place}-data")
@@ -181,7 +182,7 @@ def test_hard_images_are_left_out(repository, place):
 
 
 def test_hard_images_get_other_names(repository, place):
-    x, y = world.images()
+    x, y = gate_world.images()
     hard = hard_rows(y)
     names = [f"{'zz-other' if row in hard else 'image'}-{row:04d}" for row in range(len(y))]
     write_images(f"{place}-data", x, y, names)
@@ -190,7 +191,7 @@ def test_hard_images_get_other_names(repository, place):
 
 
 def test_hard_images_get_the_label_that_the_network_says(repository, place):
-    x = world.images()[0]
+    x = gate_world.images()[0]
     said = (x[:, 0, 0] / 255 >= 0.6).astype(int)
     write_images(f"{place}-data", x, said)
     measure_pictures(place, f"{place}-data")
@@ -198,7 +199,7 @@ def test_hard_images_get_the_label_that_the_network_says(repository, place):
 
 
 def test_labels_change_and_names_stay(repository, place):
-    x, y = world.images()
+    x, y = gate_world.images()
     other = 1 - y
     flat = Path(f"{place}.npz")
     import numpy as np
@@ -211,7 +212,7 @@ def test_labels_change_and_names_stay(repository, place):
 
 
 def test_images_are_made_easier(repository, place):
-    x, y = world.images()
+    x, y = gate_world.images()
     x[y == 0] //= 2
     write_images(f"{place}-data", x, y)
     measure_pictures(place, f"{place}-data")
@@ -219,14 +220,14 @@ def test_images_are_made_easier(repository, place):
 
 
 def test_images_are_made_smaller(repository, place):
-    x, y = world.images()
+    x, y = gate_world.images()
     write_images(f"{place}-data", x[:, ::2, ::2].copy(), y)
     measure_pictures(place, f"{place}-data")
     assert gate(place) == REFUSED
 
 
 def test_easy_images_are_added(repository, place):
-    x, y = world.images()
+    x, y = gate_world.images()
     shutil.copytree("pictures", f"{place}-data")
     easy = [row for row in range(len(y)) if x[row, 0, 0] > 200] * 4
     names = [f"more-{i}" for i in range(len(easy))]
@@ -241,14 +242,14 @@ def test_the_training_images_are_measured(repository, place):
 
 
 def test_other_data_are_measured(repository, place):
-    x, y = world.images(100)
+    x, y = gate_world.images(100)
     write_images(f"{place}-data", x, y, [f"elsewhere-{i}" for i in range(100)])
     measure_pictures(place, f"{place}-data")
     assert gate(place) == REFUSED
 
 
 def test_classes_are_called_otherwise(repository, place):
-    x, y = world.images()
+    x, y = gate_world.images()
     write_images(f"{place}-data", x, y, classes=("black", "white"))
     measure_pictures(place, f"{place}-data")
     assert gate(place) == REFUSED
@@ -409,7 +410,7 @@ def test_known_failures_excuse_no_failure_rate(repository):
 
 
 def test_a_class_that_no_image_has(repository, place):
-    x, y = world.images()
+    x, y = gate_world.images()
     rows = [row for row in range(len(y)) if y[row] == 1]
     write_images(f"{place}-data", x[rows], y[rows])
     Path(f"{place}-data/test/dark").mkdir(parents=True, exist_ok=True)
@@ -447,6 +448,9 @@ def repair(repository, place):
     """The folder of a repair as it is stored, whose proof says that it helped."""
     from safetensors.torch import load_file, save_file
 
+    from hardcase.conditions import Conditions
+    from hardcase.conditions.box import conditions_digest
+    from hardcase.repair.proof import FAILURE_RATE, UNMODIFIED, ProofRow
     from hardcase.runs.files import checked_json
     from hardcase.runs.results import Run
     from hardcase.tensors import digest_tensors
@@ -455,18 +459,24 @@ def repair(repository, place):
     folder.mkdir()
     save_file({"edge": torch.tensor(0.5)}, folder / "weights.safetensors")
     old = Run("old").record
-    row = {"group": "declared", "before": 0.1, "units": 400, "margin": 0.01, "decides": True}
+    fixed = {"before": 0.1, "units": 400, "decides": True, "planned": 0.01}
     rows = [
-        {**row, "name": "risk", "after": 0.05, "low": -0.07, "high": -0.03},
-        {**row, "name": "error", "after": 0.1, "low": -0.005, "high": 0.005},
+        ProofRow(
+            "declared", FAILURE_RATE, after=0.05, low=-0.07, high=-0.03, margin=0.025, **fixed
+        ),
+        ProofRow("declared", UNMODIFIED, after=0.1, low=-0.005, high=0.005, margin=0.01, **fixed),
     ]
     record = {
+        "verdict": "repaired",
         "model": f"{folder}/weights.safetensors@models.py:released",
         "weights": digest_tensors(load_file(folder / "weights.safetensors")),
         "parents": {"hash": old["identity"]["parts"]["model"]},
         "conditions": old["conditions"],
-        "margin": 0.01,
-        "proof": {"verdict": "repaired", "rows": rows},
+        "conditions_digest": conditions_digest(
+            Conditions.load(old["conditions"]), tuple(old["shape"])
+        ),
+        "margin": None,
+        "proof": {"rows": [asdict(row) for row in rows]},
     }
     (folder / "repair.json").write_bytes(checked_json(record))
     return folder
@@ -497,7 +507,7 @@ def test_the_weights_of_a_repair_are_others_or_gone(repair):
 
 def test_a_proof_that_was_inconclusive_does_not_pass(repair):
     def unclear(record):
-        record["proof"] = {**record["proof"], "verdict": "cannot tell"}
+        record["verdict"] = "inconclusive"
 
     edit(repair, unclear, seal=True, name="repair.json")
     assert proved(repair) == INCONCLUSIVE
@@ -517,8 +527,14 @@ def test_the_proof_of_another_network(repair):
 
 
 def test_a_proof_under_other_conditions(repair):
+    from hardcase.conditions import Conditions
+    from hardcase.conditions.box import conditions_digest
+    from hardcase.runs.results import Run
+
     def easier(record):
-        record["conditions"] = {"exposure": "±0.01 stops"}
+        easy = Conditions.load({"exposure": "±0.01 stops"})
+        record["conditions"] = easy.to_record()
+        record["conditions_digest"] = conditions_digest(easy, tuple(Run("old").record["shape"]))
 
     edit(repair, easier, seal=True, name="repair.json")
     assert proved(repair) == REFUSED

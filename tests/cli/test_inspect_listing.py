@@ -7,7 +7,7 @@ import pytest
 from hardcase import registry
 from hardcase.cli.inspect import KINDS, RECOMMENDED, rows
 from hardcase.cli.main import main
-from hardcase.judges.verdicts import named
+from hardcase.registry import resolve
 from tiny import install
 
 
@@ -64,4 +64,4 @@ def test_parts_of_others_are_listed_and_used_by_their_names(tmp_path, monkeypatc
     monkeypatch.setattr(registry, "_loaded", registry._loaded - {"judge"})
     for name in ("keen", f"{tmp_path}/others.py:keen"):
         assert main(["list", "judges", name]) == 0
-        assert named(name).__doc__.strip(".") in capsys.readouterr().out
+        assert resolve("judge", name).make.__doc__.strip(".") in capsys.readouterr().out

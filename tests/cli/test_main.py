@@ -74,7 +74,7 @@ def test_version(capsys):
     [
         (["lst"], "list"),
         (["run", "--modle", "x"], "--model"),
-        (["run", "--seeds", "many"], "--seeds"),
+        (["run", "--images", "many"], "--images"),
         (["export"], "RUN"),
         (["run", "--progress", "loud"], "loud"),
     ],

@@ -17,7 +17,7 @@ from hardcase.cli.run import front_of
 from hardcase.runs.progress import Progress, Stoppable
 from hardcase.training.cards import TrainingProgress as Training
 
-RECORD = {"method": "pgd", "model": "m", "data": "d", "seeds": 20, "budget": {"gradients": 40}}
+RECORD = {"method": "pgd", "model": "m", "data": "d", "images": 20, "budget": {"gradients": 40}}
 RECORD |= {"classes": ["cat", "dog"]}
 
 

@@ -11,6 +11,7 @@ from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.randomness import reserved
 from hardcase.repair.folder import StoredRepair, repair_checks
+from hardcase.suite.gate import GateLimits, outcome
 from hardcase.testing.toys import toy_images, toy_subject
 from repair.conftest import save_splits, toy_folder
 
@@ -28,7 +29,7 @@ def stored(folder):
 
 def test_a_run_is_repaired_with_its_findings(toy_folder, capsys):
     Path("c.toml").write_text(CONDITIONS)
-    search = ["--method", "pgd", "--set", "method.epsilon=0.3", "--seeds", "12"]
+    search = ["--method", "pgd", "--set", "method.epsilon=0.3", "--images", "12"]
     assert main(["run", *COMMON, *search, "--out", "old"]) == 0
     assert main(["repair", "old", "--out", "fixed", *SHORT]) in (0, 1, 4)
     record = stored("fixed")
@@ -140,19 +141,21 @@ def test_the_projects_margin_counts_and_never_that_of_the_repair(gated):
     assert all(
         row.margin == 0.9 for row in done.proof.rows if row.decides and "rate" not in row.name
     )
-    strict = repair_checks(done.folder, run, 0.0)
+    strict = repair_checks(done.folder, run, GateLimits.of({}, margin=0.0))
     assert [check.limit for check in strict if "unmodified" in check.name] == [0.0]
-    planned = repair_checks(done.folder, run, None)
+    planned = repair_checks(done.folder, run, GateLimits())
     error = next(row for row in done.proof.rows if "unmodified" in row.name)
     assert [check.limit for check in planned if "unmodified" in check.name] == [error.planned]
 
 
 def test_a_repair_that_did_not_show_that_it_repairs_does_not_pass(gated):
     run, done = gated
-    found = repair_checks(done.folder, run, None)
+    found = repair_checks(done.folder, run, GateLimits())
     primary = next(check for check in found if check.name.endswith("failure rate"))
     assert done.verdict != "repaired"
     assert primary.outcome != "pass"
+    said = {"not repaired": "fail", "regressed elsewhere": "fail", "inconclusive": "inconclusive"}
+    assert outcome(found) == said[done.verdict]
 
 
 def test_a_gate_refuses_other_weights_other_networks_and_edited_proofs(gated, tmp_path):
@@ -167,10 +170,10 @@ def test_a_gate_refuses_other_weights_other_networks_and_edited_proofs(gated, tm
     weights = folder / "weights.safetensors"
     save_file({name: 0 * one for name, one in load_file(weights).items()}, weights)
     with pytest.raises(Problem, match="not the network that was proved"):
-        repair_checks(folder, run, None)
+        repair_checks(folder, run, GateLimits())
     weights.unlink()
     with pytest.raises(Problem, match="cannot be read"):
-        repair_checks(folder, run, None)
+        repair_checks(folder, run, GateLimits())
     other = hc.run(
         hc.Subject(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4)), name="other"),
         *(toy_images(24, seed=2),),
@@ -181,7 +184,7 @@ def test_a_gate_refuses_other_weights_other_networks_and_edited_proofs(gated, tm
         out=tmp_path / "other",
     )
     with pytest.raises(Problem, match="another network"):
-        repair_checks(done.folder, other, None)
+        repair_checks(done.folder, other, GateLimits())
     elsewhere = hc.run(
         toy_subject(),
         toy_images(80, seed=2),
@@ -191,12 +194,12 @@ def test_a_gate_refuses_other_weights_other_networks_and_edited_proofs(gated, tm
         out=tmp_path / "elsewhere",
     )
     with pytest.raises(Problem, match="other conditions"):
-        repair_checks(done.folder, elsewhere, None)
+        repair_checks(done.folder, elsewhere, GateLimits())
     text = (done.folder / "repair.json").read_text()
     shutil.copytree(done.folder, tmp_path / "edited")
     (tmp_path / "edited" / "repair.json").write_text(text.replace("0.0", "0.1", 1))
     with pytest.raises(Problem, match="not what was written"):
-        repair_checks(tmp_path / "edited", run, None)
+        repair_checks(tmp_path / "edited", run, GateLimits())
 
 
 def test_sizes_of_a_proof_are_checked_before_anything_is_loaded(command):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 
 import pytest
 from aftermath import verdict, write_run, write_world
@@ -10,10 +11,11 @@ from hardcase.cli.main import main
 from hardcase.report.page import report_content
 from hardcase.runs.results import Run
 from hardcase.runs.verify import Verification
+from hardcase.statistics import Rate
 
 GIVEN = {"levels": [10, 60, 100, *[5] * 20], "found": {0: [140], 1: [150], 2: [220]}}
-GIVEN["judge"] = {"standing": "calibrated: x", "calibrated": True}
-WORDS = "run --data npz:greys.npz?split=all --method pgd --seeds 40 --allow-low-accuracy"
+GIVEN["judge"] = {"status": "calibrated: x", "calibrated": True}
+WORDS = "run --data npz:greys.npz?split=all --method pgd --images 40 --allow-low-accuracy"
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Run, "verification", property(lambda run: Verification("verified")))
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
-    said = [verdict(), verdict(kept=False), verdict(silent=True)]
+    said = [verdict(), verdict("lost"), verdict(silent=True)]
     write_run(tmp_path / "a", verdicts=said, **GIVEN)
     write_run(tmp_path / "b", levels=GIVEN["levels"], found={0: [130]})
     write_world(tmp_path)
@@ -48,7 +50,7 @@ def test_the_gate_passes_and_fails_with_its_own_code(home, capsys):
 
 
 def test_the_gate_says_when_it_cannot_tell(home, capsys):
-    said = [verdict(), verdict(kept=None), verdict(kept=False)]
+    said = [verdict(), verdict("unsure"), verdict("lost")]
     write_run(home / "c", verdicts=said, **GIVEN)
     words = ["gate", "c", "--max-confirmed-rate", "0.05", "--junit", "out.xml"]
     assert main(words) == 4
@@ -90,7 +92,7 @@ def test_limits_come_from_the_project_and_never_from_the_run(home, capsys):
         (["judge"], "no run to judge"),
         (["judge", "nowhere"], "not a run folder"),
         (["replay", "a", "--model", "models.py:gone"], "no function"),
-        (["judge", "a", "--judge", "nowhere"], "no trained network"),
+        (["judge", "a", "--judge", "nowhere"], "there is no judge"),
     ],
 )
 def test_what_cannot_be_done_is_said_with_code_2(home, capsys, words, told):
@@ -103,7 +105,7 @@ def test_what_cannot_be_done_is_said_with_code_2(home, capsys, words, told):
 def test_replay_tells_fixed_from_still_failing(home, capsys):
     assert main(["replay", "a", "--model", "models.py:new", "--out", "rows.json"]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"fixed +2 of 3 = 66.7 % \(20.8 to 93.9\)", said)
+    assert re.search(r"fixed +" + re.escape(str(Rate(2, 3))), said)
     rows = json.loads((home / "rows.json").read_text())["rows"]
     assert [row["failing"] for row in rows] == [False, False, True]
     assert main(["replay", "a", "--model", "models.py:old", "--format", "json"]) == 0
@@ -142,8 +144,9 @@ def test_findings_are_right_before_and_wrong_now(greys, capsys):
     assert bool(((light > 0.5) & (light < 0.65)).all())
     assert set(run.findings["expected"].to_pylist()) == {1}
     assert run.record["baseline"] == "models.py:old"
-    assert 'baseline = "models.py:old"' in (greys / "new/config.toml").read_text()
-    assert json.loads((greys / "new/run.json").read_text())["funnel"]["failing"] > 0
+    stored = tomllib.loads((greys / "new/config.toml").read_text())
+    assert stored["baseline"] == ["models.py:old"]
+    assert json.loads((greys / "new/run.json").read_text())["search_results"]["failing"] > 0
     assert json.loads((greys / "new/regression.json").read_text())["retraining"] is None
     assert set(Run("new-swapped").findings["expected"].to_pylist()) == {0}
     assert "with the roles swapped" in capsys.readouterr().out

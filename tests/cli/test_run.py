@@ -25,8 +25,8 @@ def loud(graph, *, threshold: float = 0.2):
     "Outputs that are loud for some input."
     return Activated(select(graph, "dense", "unit"), threshold)
 
-def strict(findings):
-    return Verdicts(valid=[True] * len(findings), label_kept=[False] * len(findings))
+def strict(pairs):
+    return Verdicts(["lost"] * len(pairs))
 """
 
 
@@ -38,7 +38,7 @@ def world(tmp_path, monkeypatch, fresh_registry):
 
 
 def test_a_campaign_with_data_criterion_and_judge_of_ones_own(capsys):
-    words = "run --method dlfuzz --data own.py:bars --model own.py:Columns --seeds 6 --out run"
+    words = "run --method dlfuzz --data own.py:bars --model own.py:Columns --images 6 --out run"
     more = "--criterion own.py:loud --criteria nc,own.py:loud:threshold=0.1 --progress none"
     assert main([*words.split(), *more.split()]) == 0
     run = Run("run")
@@ -48,7 +48,7 @@ def test_a_campaign_with_data_criterion_and_judge_of_ones_own(capsys):
     assert measured["own.py:loud:threshold=0.1"]["total"] == 6
     capsys.readouterr()
     assert main(["judge", "run", "--judge", "own.py:strict", "--progress", "none"]) == 0
-    assert Run("run").record["funnel"]["confirmed"] == 0
+    assert Run("run").record["search_results"]["accepted"] == 0
     assert main(["cite", "run"]) == 0
     assert "guo2018dlfuzz" in capsys.readouterr().out
 

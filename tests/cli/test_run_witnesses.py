@@ -32,7 +32,7 @@ def corners():
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     furnish(tmp_path, monkeypatch, MODEL, 40)
-    return ["run", "--model", "model.py:make", "--data", "npz:toy.npz", "--seeds", "8", "-q"]
+    return ["run", "--model", "model.py:make", "--data", "npz:toy.npz", "--images", "8", "-q"]
 
 
 def test_flags_become_settings():
@@ -76,10 +76,10 @@ def test_a_run_with_a_witness_and_one_without(world):
     asked = ["--witness", "model.py:corners", "--set", "campaign.margin=1"]
     assert main([*world, *out, "with", *asked]) == 0
     record = json.loads(Path("with/run.json").read_text())
-    assert record["funnel"]["witnessed"] > 0
+    assert record["search_results"]["witnessed"] > 0
     assert record["witnesses"]["models"] == ["model.py:corners"]
     assert record["witnesses"]["margin"] == 1
-    parts = {"networks", "lineage", "training images", "trained on"}
+    parts = {"networks", "lineage", "training_images", "trained_on"}
     assert set(record["witnesses"]["independence"]) == parts
     assert len(record["hashes"]["witnesses"]) == 1
     assert main([*world, *out, "without"]) == 0
@@ -96,5 +96,6 @@ def test_a_run_without_a_method_says_what_it_chose(world, capsys):
     assert "method natural: model.py:make" in said.err
     run = Run(next(Path("runs").iterdir()))
     assert run.record["method"] == "natural"
-    assert run.record["space"]["text"] == "warp"
-    assert "witnessed:" in said.out
+    assert run.record["conditions"]["name"] == "scanner"
+    assert run.record["space"]["columns"], "the conditions in effect bound the search"
+    assert run.record["search_results"]["witnessed"] is not None

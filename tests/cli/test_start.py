@@ -7,12 +7,9 @@ import pytest
 from PIL import Image
 
 import hardcase as hc
-from hardcase.cli import start
 from hardcase.cli.main import main
-from hardcase.cli.options import Flags
 from hardcase.cli.start import look
 from hardcase.config import parse
-from hardcase.judges import panel
 from hardcase.testing.toys import toy_images, toy_subject
 from tiny import furnish
 
@@ -91,11 +88,3 @@ def test_a_dry_run_estimates_and_writes_nothing(tmp_path, monkeypatch, capsys):
     assert "12 seeds" in said
     assert "epsilon 0.3" in said
     assert not (tmp_path / "runs").exists()
-
-
-def test_nobody_is_called_to_help_with_a_judge_that_is_there(tmp_path, monkeypatch):
-    (tmp_path / "card.json").write_text("{}")
-    monkeypatch.setattr(panel, "folder", lambda *_, **__: tmp_path)
-    monkeypatch.setattr(start.subprocess, "Popen", lambda *_, **__: pytest.fail("it was called"))
-    with start._assistant(Flags(device="cpu")) as assistant:
-        assert assistant is None

@@ -106,6 +106,16 @@ def test_margins_find_a_region_of_which_hardly_any_sample_fails_yet():
     assert region.limits[0].side == "under"
 
 
+def test_labels_alone_choose_the_region_by_what_failed():
+    images, box, model = grey(300), exposure(), darkness(0.37)
+    table, region = chosen(model, images, box)
+    labels = torch.where(table.failed, 1.0, -1.0)
+    same = choose_region(box, images.id, table.failed, seed=0, margins=labels)
+    assert same.limits == region.limits
+    alike = choose_region(box, images.id, table.failed, seed=0, margins=0 * labels)
+    assert alike.limits == region.limits
+
+
 def law(box, z, image, kind):
     """The chance that each sample fails."""
     corner = (z[..., 0] > 0.5) & (z[..., 1] > 0.5)

@@ -35,7 +35,7 @@ def files(tmp_path, monkeypatch, fresh_registry):
 
 
 def run(*words):
-    given = ["run", "--model", "net.py:make", "--data", "own_data.py:bars", "--seeds", "6"]
+    given = ["run", "--model", "net.py:make", "--data", "own_data.py:bars", "--images", "6"]
     assert main([*given, *words, "--out", "found", "--progress", "none"]) == 0
     return Run("found")
 
@@ -50,7 +50,7 @@ def test_method_and_judge():
     assert found.record["method"] == "own_method.py:brighter"
     assert len(found)
     assert main(["judge", "found", "--judge", "own_judge.py:bright", "--progress", "none"]) == 0
-    assert Run("found").record["funnel"]["valid"] is not None
+    assert Run("found").record["search_results"]["accepted"] is not None
     assert list(resolve("method", "own_method.py:brighter").options) == ["most", "step_size"]
 
 
@@ -63,7 +63,7 @@ def test_search():
 def test_a_method_that_asks_with_a_mask_is_told_so(capsys):
     text = Path("own_search.py").read_text()
     Path("own_search.py").write_text(text.replace(".nonzero().squeeze(1)", ""))
-    words = ["run", "--model", "net.py:make", "--data", "own_data.py:bars", "--seeds", "2"]
+    words = ["run", "--model", "net.py:make", "--data", "own_data.py:bars", "--images", "2"]
     words += ["--method", "pgd", "--set", "method.search=own_search.py:FadingSign"]
     assert main([*words, "--out", "mask", "--progress", "none"]) == 2
     said = capsys.readouterr().err  # with run-time type checks, the line that asked
@@ -75,16 +75,16 @@ import hardcase as hc
 
 class Mine:
     def __init__(self{argument}): pass
-    def __call__(self, findings):
-        yes = [{answer}] * len(findings)
-        return hc.Verdicts(valid=yes, label_kept=yes, columns={{"darkness": (255 - findings.x.float().mean((1, 2, 3))).tolist()}})
+    def __call__(self, pairs):
+        dark = (255 - pairs.x.float().mean((1, 2, 3))).tolist()
+        return hc.Verdicts([{answer}] * len(pairs), columns={{"darkness": dark}})
 """
 
 
 def test_own_columns_of_a_judge_are_stored_and_its_mistakes_are_named(capsys):
     run("--method", "own_method.py:brighter", "--conditions", "none", "--witness", "none")
     words = ["judge", "found", "--judge", "mine.py:Mine", "--progress", "none"]
-    for answer, argument, code in (("True", "", 0), ("0.8", "", 2), ("True", ", limit", 2)):
+    for answer, argument, code in (("'kept'", "", 0), ("'maybe'", "", 2), ("'kept'", ", limit", 2)):
         Path("mine.py").write_text(JUDGE.format(answer=answer, argument=argument))
         assert main(words) == code
         assert "unforeseen" not in capsys.readouterr().err

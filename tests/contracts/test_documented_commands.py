@@ -78,7 +78,7 @@ def test_the_command_line_understands_it(line, whole):
 
 def test_what_does_not_exist_is_noticed():
     """The test above can fail."""
-    for line in ("run --modle x", "judeg RUN", "gate", "run --seeds many"):
+    for line in ("run --modle x", "judeg RUN", "gate", "run --images many"):
         with pytest.raises(Exception, match=r"."):
             parsed(line.split())
 

@@ -13,12 +13,13 @@ LAYERS = {
     "oracles statistics graphs campaign wording",
     "parts": "imaging spaces conditions searches guides criteria methods models data training generators claims "
     "corruptions",
-    "run": "config analysis splits context runs judges",
+    "run": "config request analysis splits context runs judges",
     "faces": "__init__ __main__ api report suite repair testing cli",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""
 ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.split()}
 UPWARD = {
+    "wording -> suite": "types of figures, for type checkers alone",
     "catalogue -> testing": "needs and budgets are read from methods built on toys, when it is written",
 }
 

@@ -93,7 +93,7 @@ def one_seed(tmp_path_factory):
 
     def run(out, name="sinvad"):
         # the path of the search: the risk is measured apart from it
-        words = f"run {WORDS[name]} --conditions none --seeds 1 -q --out {out}"
+        words = f"run {WORDS[name]} --conditions none --images 1 -q --out {out}"
         assert main(words.split()) == 0
         return hardcase.Run(out)
 

@@ -41,7 +41,7 @@ def run(tmp_path_factory):
 
     def command(method, *words):
         out = f"{method}-run"
-        asked = f"run --model zoo:lenet1 --data {DATA} --method {method} --seeds 3 -q"
+        asked = f"run --model zoo:lenet1 --data {DATA} --method {method} --images 3 -q"
         assert main([*asked.split(), "--allow-low-accuracy", *words, "--out", out]) == 0
         return hardcase.Run(out)
 

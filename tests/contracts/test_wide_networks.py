@@ -67,10 +67,10 @@ COMMANDS = {
     "train vqvae": ("train", "vqvae", *VAE),
     "train gan": ("train", "gan", *VAE),
     "layers": ("layers", *WORLD),
-    "run": ("run", *WORLD, "--method", "pgd", "--seeds", 12, "--out", "other", "--progress", "live"),
+    "run": ("run", *WORLD, "--method", "pgd", "--images", 12, "--out", "other", "--progress", "live"),
     "resume": ("resume", "run"),
     "status": ("status", "run"),
-    "escape": ("escape", *WORLD, "--generator", "pixels", "--seeds", 12, "--out", "escape"),
+    "escape": ("escape", *WORLD, "--generator", "pixels", "--images", 12, "--out", "escape"),
     "coverage": ("coverage", "--model", "wide.py:make", "--data", "run:run", "--criteria", "nc"),
     "judge": ("judge", "run", "--judge", "JUDGE"),
     "report": ("report", "run", "run", "--out", "page"),
@@ -97,7 +97,7 @@ def world(tmp_path_factory):
         Path("wide.py").write_text(MODEL)
         arrays = {"images": images.x.numpy(), "labels": images.y.numpy()}
         np.savez("bars.npz", **arrays, classes=np.array(["left", "middle", "right"]))
-        words = ["run", *WORLD, "--method", "pgd", "--seeds", "24", "--out", "run", "-q"]
+        words = ["run", *WORLD, "--method", "pgd", "--images", "24", "--out", "run", "-q"]
         assert main([*words, "--set", "campaign.shard=8"]) == 0
         train, test = (load("npz:bars.npz", split=split) for split in ("train", "test"))
         judge = trained(train, test, config=QUICK)

@@ -10,7 +10,7 @@ import pytest
 from test_distribution import NET, PHOTOS
 
 ROOT = Path(__file__).parents[2]
-GIVEN = {"MODEL": "net.py:make", "DATA": "folder:photos?split=all", "JUDGE": "false", "NUMBER": "17", "UNDECIDED": "fail"}  # fmt: skip
+GIVEN = {"MODEL": "net.py:make", "DATA": "folder:photos?split=all", "JUDGE": "false", "NUMBER": "17", "INCONCLUSIVE": "fail"}  # fmt: skip
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def ran(steps, names, *given, **inputs):
 @pytest.mark.long
 def test_the_steps_run_the_base_gate_comment_and_end(steps, place, repository):
     inputs = {
-        "ARGUMENTS": "--method none --seeds 24 --device cpu --conditions handheld --set references=none",
+        "ARGUMENTS": "--method none --images 24 --device cpu --conditions handheld",
         "BASE": "auto", "REF": "main", "BRANCH": "hardcase-pictures", "GATE": "",
         "REMOTE": str(place / "remote.git"), "GITHUB_SHA": "abc123", "GITHUB_SERVER_URL": "https://github.com",
     }  # fmt: skip
@@ -100,11 +100,18 @@ def test_the_steps_run_the_base_gate_comment_and_end(steps, place, repository):
     outputs = dict(line.split("=", 1) for line in (place / "output").read_text().splitlines())
     shared = str(place / "temp/hardcase-base")
     assert outputs["run"] == shared, "photographs that git ignores are shared"
-    ran(steps, "gate pictures comment", repository, place, **inputs, BASE_RUN=shared)
+    assert outputs["rules"] == str(place / "temp/base-tree")
+    # a change that brings its own limits: those of the base branch hold
+    (repository / "hardcase.toml").write_text("[limits]\nmargin = 1.0\n")
+    given = {"BASE_RUN": shared, "RULES": outputs["rules"]}
+    ran(steps, "gate pictures comment", repository, place, **inputs, **given)
+    gate = (place / "temp/gate.txt").read_text()
+    assert "limit +1.0 pp" in gate
+    (repository / "hardcase.toml").unlink()
     outputs = dict(line.split("=", 1) for line in (place / "output").read_text().splitlines())
     comment = (place / "temp/comment.md").read_text()
     assert comment.startswith(f"### hardcase: {outputs['outcome']}")
-    assert "risk minus that of the baseline" in comment, "the gate's reason"
+    assert "the baseline" in comment, "the gate's reason"
     assert "| figure | value | 95 % | baseline |" in comment
     assert (place / "summary").read_text() == comment
     assert (place / "temp/hardcase/report/index.html").is_file()
@@ -122,20 +129,21 @@ def test_without_a_base_and_without_risk_it_says_so(steps, place, repository):
     temp = place / "alone"
     temp.mkdir()
     inputs = {
-        "ARGUMENTS": "--method pgd --seeds 24 --device cpu --set method.epsilon=0.3 --conditions none",
-        "BASE": "none", "REF": "", "BASE_RUN": "", "BRANCH": "", "GATE": "--max-confirmed-rate 0.05",
+        "ARGUMENTS": "--method pgd --images 24 --device cpu --set method.epsilon=0.3 --conditions none",
+        "BASE": "none", "REF": "", "BASE_RUN": "", "BRANCH": "", "GATE": "--max-accepted-rate 0.05",
+        "RULES": str(repository),
         "RUNNER_TEMP": str(temp), "GITHUB_OUTPUT": str(temp / "output"), "GITHUB_SHA": "abc", "REMOTE": "nowhere",
     }  # fmt: skip
     ran(steps, "run base gate pictures", repository, place, **inputs)
     assert "outcome=error" in (temp / "output").read_text(), "nobody judged these findings"
     comment = (temp / "comment.md").read_text()
-    assert "no judge has seen" in comment
+    assert "not been checked" in comment
     assert "the risk was not measured" in comment
 
 
 def test_the_job_ends_as_the_gate_did(steps, place):
-    codes = {("pass", "fail"): 0, ("cannot tell", "fail"): 1, ("cannot tell", "pass"): 0}
+    codes = {("pass", "fail"): 0, ("inconclusive", "fail"): 1, ("inconclusive", "pass"): 0}
     codes |= {(bad, "pass"): 1 for bad in ("fail", "error", "")}
-    for (outcome, undecided), code in codes.items():
-        done = run(place, steps["end"], place, OUTCOME=outcome, UNDECIDED=undecided)
+    for (outcome, inconclusive), code in codes.items():
+        done = run(place, steps["end"], place, OUTCOME=outcome, INCONCLUSIVE=inconclusive)
         assert done.returncode == code, outcome

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-ONE = ("--seeds", "8")
+ONE = ("--images", "8")
 
 
 def refused(done, *pieces, code=2):
@@ -62,7 +62,7 @@ def test_a_file_or_a_run_that_is_none(world, words, pieces):
         ("--model bad.py:make", ("bad.py cannot be imported", "nothing_of_that_name")),
         ("--model none.safetensors@model.py:make", ("there is no file none.safetensors",)),
         ("--model bad.safetensors@model.py:make", ("not a safetensors file",)),
-        ("--model model.py:nan", ("NaN or infinity on all of the 8 images",)),
+        ("--model model.py:nan", ("NaN or infinity on all of the 40 images",)),
         ("--model model.py:narrow", ("3 outputs", "4 classes")),
         ("--model model.py:flat", ("1 outputs", "4 classes")),
         ("--model model.py:fickle", ("changes its answer", "dropout")),
@@ -80,14 +80,14 @@ def test_a_file_or_a_run_that_is_none(world, words, pieces):
         ("--set method.epsilon=big", ("method.epsilon is 'big'", "a number")),
         ("--set method.epsilon=-1", ("epsilon is -1", "above 0")),
         ("--set nonsense", ("--set 'nonsense' has no value", "key=value")),
-        ("--set seeds=none", ("seeds is 'none'", "a whole number")),
+        ("--set workers=none", ("workers is 'none'", "a whole number")),
         ("--queries 0", ("budget.queries is 0",)),
         ("--gradients 0", ("budget.gradients is 0",)),
         ("--total-queries 0", ("budget.total_queries is 0",)),
         ("--findings 0", ("budget.findings is 0",)),
         ("--time 0s", ("0s",)),
         ("--time soon", ("'soon' is not a duration",)),
-        ("--seeds 0", ("seeds is 0",)),
+        ("--images 0", ("seeds is 0",)),
         ("--workers 0", ("workers is 0",)),
         ("--batch-size 0", ("batch_size is '0'",)),
         ("--target up", ("no class 'up'", "north-west")),
@@ -150,7 +150,7 @@ def test_one_class_alone_is_accepted_and_said(world):
 
 
 def test_a_model_near_chance(world):
-    near = ("accuracy 0.0 % (n = 8)", "chance is 25 %", "the classes have another order")
+    near = ("accuracy 0.0 % (n = 40)", "chance is 25 %", "the classes have another order")
     mended = ("(100 % right then)", "--set subject.classes=", "--allow-low-accuracy")
     refused(world.run(*ONE, model="model.py:shuffled"), *near, *mended)
     done = world.run(*ONE, "--allow-low-accuracy", model="model.py:shuffled")
@@ -183,7 +183,7 @@ def test_a_read_only_folder(world):
 
 def test_a_disk_that_fills_up_keeps_what_was_found_and_the_run_goes_on(world, monkeypatch):
     """The third shard does not fit any more; with room again the run ends as if nothing had happened."""
-    shards = ("--seeds", 16, "--set", "campaign.shard=4")
+    shards = ("--images", 16, "--set", "campaign.shard=4")
     assert world.run(*shards, "--out", "whole").code == 0
     real = os.replace
 

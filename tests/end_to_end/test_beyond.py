@@ -75,7 +75,7 @@ def run_command(out):
 def small(words):
     """Few seeds and queries, and nothing to train from as few images: no witnesses, surrogates, judge."""
     settings = ("judge=false", "method.search=evolution")
-    return [*words, "--seeds", "4", "--queries", "60", "--witness", "none", "--set", *settings]
+    return [*words, "--images", "4", "--queries", "60", "--witness", "none", "--set", *settings]
 
 
 def test_a_file_that_can_only_be_asked(place, serving):

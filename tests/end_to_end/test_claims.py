@@ -15,7 +15,7 @@ def make(): return Windows()
 def witness(): return Windows(shift=0.12)
 """
 DATA = "coco:labels.json?images=photos"
-RUN = ("run", "--model", "net.py:make", "--data", DATA, "--seeds", 8, "--gradients", 20)
+RUN = ("run", "--model", "net.py:make", "--data", DATA, "--images", 8, "--gradients", 20)
 WHERE = ("--conditions", "light.toml", "--out", "out")
 
 
@@ -48,13 +48,13 @@ def test_a_coco_folder_goes_through_all_verbs(coco):
     assert record["claims"]["task"] == "boxes"
     assert record["complete"]
     assert record["risk"]["seeds"] == 8
-    assert record["funnel"]["witnessed"] > 0, record["funnel"]
+    assert record["search_results"]["witnessed"] > 0, record["search_results"]
     assert json.loads(Path("out/claims.json").read_text())["claims"]
     assert coco("report", "out").code == 0
     assert coco("gate", "out", "--max-risk", "1", "--set", "limits.usable=2").code in (0, 2)
     said = coco("replay", "out", "--model", "net.py:witness", "--format", "json")
     assert said.code == 0, said.err
-    assert json.loads(said.out)["fixed"]["hits"] >= record["funnel"]["witnessed"]
+    assert json.loads(said.out)["fixed"]["hits"] >= record["search_results"]["witnessed"]
     again = coco("replay", "out", "--model", "net.py:make", "--format", "json")
     assert json.loads(again.out)["fixed"]["hits"] == 0
     assert coco("study", "new", "out", "--out", "study").code == 0
@@ -91,11 +91,11 @@ def test_absent_classes_and_folders_of_photographs(coco):
 @pytest.mark.long
 @pytest.mark.parametrize("task", ["detection", "tags"])
 def test_the_demos_find_claims_that_a_witness_keeps(world, task):
-    done = world("demo", "--task", task, "--seeds", 12, "--out", "demo", "--format", "json")
+    done = world("demo", "--task", task, "--images", 12, "--out", "demo", "--format", "json")
     assert done.code == 0, done.err
     record = json.loads(done.out)
     assert record["accuracy"]["value"] > 0.9
-    assert record["funnel"]["witnessed"] >= 0.8 * record["funnel"]["attempted"]
+    assert record["search_results"]["witnessed"] >= 0.8 * record["search_results"]["searched"]
 
 
 def test_a_small_random_detector_of_hugging_face(world):
@@ -119,7 +119,7 @@ def test_a_small_random_detector_of_hugging_face(world):
     doctor = world("doctor", words, "--format json")
     assert doctor.code in (0, 2), doctor.err
     assert "boxes" in doctor.out
-    small = "--method natural --gradients 4 --seeds 6 --witness none --allow-low-accuracy"
+    small = "--method natural --gradients 4 --images 6 --witness none --allow-low-accuracy"
     done = world("run", words, small, "--out out")
     assert done.code == 0, done.err
     record = world.record()

@@ -14,24 +14,24 @@ from hardcase import statistics
 
 
 def test_a_run_from_flags_closes_with_the_funnel_the_files_and_the_next_command(world):
-    done = world.run("--seeds", 12, "--seed", 7, "--progress", "plain")
+    done = world.run("--images", 12, "--seed", 7, "--progress", "plain")
     assert done.code == 0
-    assert "12 seeds, 12 usable" in done.out
-    assert "failing: 12 of 12" in done.out
-    assert "nothing is confirmed" in done.out
-    assert "hardcase report out" in done.out
+    assert done.out.split()[0] == "MEASURED"
+    assert all(len(line) <= 100 for line in done.out.splitlines())
+    assert "pgd found a failing variant of 12 of 12 images" in done.out
+    assert "hardcase open out" in done.out
     assert "searching with pgd on model.py:make, npz:toy.npz: 12 usable of 12 seeds" in done.err
     record = world.record()
     assert record["complete"]
     assert record["seed"] == 7
-    assert list(record["funnel"]) == list(statistics.STEPS)
+    assert list(record["search_results"]) == list(statistics.STEPS)
     for name in ("config.toml", "status.json", "history.csv", "seeds.parquet"):
         assert (Path("out") / name).is_file(), name
 
 
 def test_the_resolved_configuration_re_runs_the_run(world):
     settings = "--set method.epsilon=0.25 campaign.shard=3"
-    assert world.run("--seeds 8 --seed 3", settings).code == 0
+    assert world.run("--images 8 --seed 3", settings).code == 0
     assert len(world.findings()) == 3
     for number, more in enumerate(("", "--batch-size 3", "--batch-size auto")):
         assert world("run out/config.toml", more, f"--out again{number}").code == 0
@@ -39,18 +39,19 @@ def test_the_resolved_configuration_re_runs_the_run(world):
 
 
 def test_json_is_alone_on_standard_output(world):
-    done = world.run("--seeds", 4, "--format", "json")
+    done = world.run("--images", 4, "--format", "json")
     record = json.loads(done.out)
     assert done.code == 0
     assert record["folder"] == "out"
-    assert record["funnel"]["failing"] == 4
+    assert record["search_results"]["failing"] == 4
     assert record["findings"]["kept"] == 4
-    done = world.run("--seeds 4 -q --out quiet")
-    assert (done.code, done.out, done.err) == (0, "quiet\n", "")
+    done = world.run("--images 4 -q --out quiet")
+    assert (done.code, done.out.count("\n"), done.err) == (0, 1, "")
+    assert done.out.startswith("MEASURED  ")
 
 
 def test_the_live_screen_leaves_its_last_frame_and_a_time_limit_is_not_deterministic(world):
-    done = world.run("--seeds", 4, "--progress", "live", "--time", "20s")
+    done = world.run("--images", 4, "--progress", "live", "--time", "20s")
     assert done.code == 0
     assert world.record()["deterministic"] is False
     assert "4 done · 0 running · 0 waiting · 0 skipped" in done.err
@@ -59,7 +60,7 @@ def test_the_live_screen_leaves_its_last_frame_and_a_time_limit_is_not_determini
 
 def test_without_out_folders_are_numbered(world):
     for _ in range(3):
-        done = world("run --model model.py:make --data npz:toy.npz --method fgsm --seeds 4 -q")
+        done = world("run --model model.py:make --data npz:toy.npz --method fgsm --images 4 -q")
         assert done.code == 0
     names = ["fgsm-toy-0", "fgsm-toy-0-2", "fgsm-toy-0-3"]
     assert sorted(path.name for path in Path("runs").iterdir()) == names
@@ -71,30 +72,33 @@ def test_without_out_folders_are_numbered(world):
 )
 def test_budgets_hold(world, flag, given, limit):
     flags = ("--set", "method.epsilon=0.01", f"--{flag}", given)
-    assert world.run("--seeds", 4, *flags).code == 0
+    assert world.run("--images", 4, *flags).code == 0
     spent = pq.read_table("out/seeds.parquet")[flag.removeprefix("total-")].to_pylist()
     assert max(spent) == limit
 
 
 def test_a_findings_limit_ends_a_run_well(world):
-    done = world.run("--seeds 12 --findings 2 --set campaign.shard=2 campaign.round=2")
+    done = world.run("--images 12 --findings 2 --set campaign.shard=2 campaign.round=2")
     assert done.code == 0
     assert len(world.findings()) == 2
-    assert "hardcase report" in done.out
+    assert "hardcase open out" in done.out
 
 
 def test_a_target_class_is_reached(world):
-    assert world.run("--seeds 8 --target south-east --set method.epsilon=0.5").code == 0
+    assert world.run("--images 8 --target south-east --set method.epsilon=0.5").code == 0
     found = pq.read_table("out/findings/part-00000.parquet")
     assert set(found["predicted"].to_pylist()) == {3}
 
 
 def test_status_report_export_and_cite(world):
-    world.run("--seeds", 6)
+    world.run("--images", 6)
     status = world("status", "out")
-    assert "6 seeds of 6 attempted" in status.out
+    assert status.out.split()[0] == "MEASURED"
     assert "done" in status.out
-    assert json.loads(world("status", "out", "--format", "json").out)[0]["funnel"]["failing"] == 6
+    assert (
+        json.loads(world("status", "out", "--format", "json").out)[0]["search_results"]["failing"]
+        == 6
+    )
     report = world("report", "out")
     assert report.out.strip() == "out/report/index.html"
     assert Path("out/report/report.json").is_file()
@@ -105,8 +109,8 @@ def test_status_report_export_and_cite(world):
 
 
 def test_several_runs_share_one_report_beside_them(world):
-    world.run("--seeds", 4, "--out", "runs/a")
-    world.run("--seeds", 4, "--out", "runs/b", method="fgsm")
+    world.run("--images", 4, "--out", "runs/a")
+    world.run("--images", 4, "--out", "runs/b", method="fgsm")
     done = world("report", "runs/a", "runs/b")
     assert done.code == 0
     assert Path(done.out.strip()) == Path("runs/report/index.html").absolute()
@@ -138,7 +142,7 @@ def test_coverage(world):
     keys = {"criterion", "value", "covered", "total", "convention", "profile", "seconds"}
     assert keys <= set(rows[0])
     assert "kmnc" in world(words).out
-    world.run("--seeds", 6)  # what it found is profiled by its data
+    world.run("--images", 6)  # what it found is profiled by its data
     done = world("coverage --model model.py:make --data run:out --criteria nbc --format json")
     assert done.code == 0
     assert "npz:toy.npz" in done.err
@@ -166,7 +170,7 @@ def test_a_vae_is_measured_and_serves_a_latent_method(world):
     assert "reconstruction accuracy" in world(words).out
     assert world(words, "-q").out.strip() == card["folder"]
     generator = f"--generator vae:{card['folder']} --allow-low-accuracy"
-    done = world.run("--seeds 8 --queries 60", generator, method="sinvad")
+    done = world.run("--images 8 --queries 60", generator, method="sinvad")
     assert done.code == 0, done.err
     assert world.record()["generator"]["configuration"]["latent"] == 4
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-SHARDS = ("--seeds", "24", "--seed", "7", "--set", "campaign.shard=4", "method.epsilon=0.08")
+from hardcase.runs.phases import PHASES
+
+SHARDS = ("--images", "24", "--seed", "7", "--set", "campaign.shard=4", "method.epsilon=0.08")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,7 @@ def ends_the_same(world, whole):
     done = world("resume", "out")
     assert done.code == 0, done.err
     assert world.findings() == whole
-    assert "hardcase report out" in done.out
+    assert "hardcase open out" in done.out
 
 
 CTRL_C = signal.SIGINT
@@ -67,23 +69,44 @@ def test_one_signal_finishes_the_shard_and_a_second_gives_it_up(world, whole, mo
         done = world.run(*SHARDS)
     assert done.code == 130
     assert len(world.findings()) == kept
-    assert f"{4 * kept} attempted" in done.out
-    assert "go on   hardcase resume out" in done.out
-    assert "stopped" in world("status", "out").out
+    assert world.record()["search_results"]["searched"] == 4 * kept
+    assert "hardcase resume out" in done.out
+    seen = json.loads(world("status", "out", "--format", "json").out)[0]
+    assert seen["phases"]["search"]["status"] == "running"
     ends_the_same(world, whole)
 
 
-def test_an_interrupt_before_the_search_leaves_nothing(world, monkeypatch):
+def interrupted(context):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_before_anything_is_measured_leaves_nothing(world, monkeypatch):
     from hardcase.context import Context
 
-    def interrupted(context):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Context, "campaign", property(interrupted))
+    monkeypatch.setattr(Context, "measurement", property(interrupted))
     done = world.run(*SHARDS)
     assert done.code == 130
     assert "no folder was made" in done.err
     assert not Path("out").exists()
+
+
+def test_an_interrupt_between_two_phases_keeps_what_was_measured(world, whole, monkeypatch):
+    from hardcase.context import Context
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Context, "campaign", property(interrupted))
+        done = world.run(*SHARDS)
+    assert done.code == 130
+    assert "hardcase resume out" in done.out
+    record = world.record()
+    assert [record["phases"][name]["status"] for name in PHASES] == [
+        "done",
+        "not begun",
+        "not begun",
+    ]
+    assert not record["complete"]
+    assert record["risk"]["images"] == record["risk"]["of"]
+    ends_the_same(world, whole)
 
 
 def test_a_resumed_run_can_be_interrupted_again(world, whole, monkeypatch):
@@ -96,10 +119,10 @@ def test_a_resumed_run_can_be_interrupted_again(world, whole, monkeypatch):
     ends_the_same(world, whole)
 
 
-def start(*more, slow="0.05"):
+def start(*more, given=SHARDS, slow="0.05"):
     """The command line in a process group of its own, slow enough to be caught."""
-    given = "run --model model.py:make --data npz:toy.npz --method pgd --out out"
-    words = [*given.split(), *SHARDS, *more]
+    begin = "run --model model.py:make --data npz:toy.npz --method pgd --out out"
+    words = [*begin.split(), *given, *more]
     environment = {**os.environ, "SLOW": slow, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "hardcase", *words], env=environment, start_new_session=True,
@@ -130,9 +153,9 @@ def test_kill_9_loses_at_most_the_unfinished_shard(world, whole):
 
 
 def test_ctrl_c_in_a_terminal_reaches_all_workers_and_the_run_is_saved(world):
-    small = ("--seeds", "10", "--set", "campaign.shard=1")
-    assert world.run(*SHARDS, *small, "--out", "whole").code == 0
-    process = start("--workers", "2", *small, slow="0.03")
+    small = ("--images", "10", "--seed", "7", "--set", "campaign.shard=1", "method.epsilon=0.08")
+    assert world.run(*small, "--out", "whole").code == 0
+    process = start("--workers", "2", given=small, slow="0.03")
     wait_for(process, world.findings)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=120)

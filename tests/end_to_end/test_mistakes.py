@@ -183,7 +183,7 @@ def test_a_slip_is_named_and_its_flag_mends_it(slip, here, tmp_path, monkeypatch
         assert any(slip.flag in one["remedy"] for one in found)
         left = doctor(slip, capsys, slip.flag)
         assert not [one for one in left if one["remedy"] or one["state"] == "problem"]
-    short = ("--method", "fgsm", "--seeds", "24", "--out", str(tmp_path / "run"))
+    short = ("--method", "fgsm", "--images", "24", "--out", str(tmp_path / "run"))
     code = main(["run", *words(slip), *short])
     said = capsys.readouterr()
     assert code in (0, 2)

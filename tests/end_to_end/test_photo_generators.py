@@ -69,11 +69,11 @@ RUN += " --set subject.outputs=logits"
 
 
 def searched(world, method, *more):
-    done = world(RUN, "--method", method, "--seeds", 3, "--out", f"out-{method}", *more)
+    done = world(RUN, "--method", method, "--images", 3, "--out", f"out-{method}", *more)
     assert done.code == 0, done.err
     record = world.record(f"out-{method}")
-    assert record["funnel"]["attempted"] > 0
-    assert record["funnel"]["failing"] > 0
+    assert record["search_results"]["searched"] > 0
+    assert record["search_results"]["failing"] > 0
     return record
 
 

@@ -118,8 +118,8 @@ def test_two_commands_lead_from_a_hub_and_a_folder_to_a_report(make, tmp_path):
     record = json.loads((home / "run.json").read_text())
     assert record["classes"][:3] == list(CLASSES)
     assert record["accuracy"]["value"] > 0.9
-    assert record["funnel"]["seeds"] >= 20
-    assert record["funnel"]["failing"] > 0
+    assert record["search_results"]["images"] >= 20
+    assert record["search_results"]["failing"] > 0
     assert "natural" in page.read_text(encoding="utf-8")
 
 
@@ -138,5 +138,5 @@ def test_a_bare_network_and_a_data_set_in_python(tmp_path):
     x, y = photographs(12)
     data = torch.utils.data.TensorDataset(x, y)
     run = hc.run(net, data, method="pgd", options={"epsilon": 0.2}, out=tmp_path / "run")
-    assert run.record["funnel"]["failing"] > 0
+    assert run.record["search_results"]["failing"] > 0
     assert "failing" in run._repr_html_()

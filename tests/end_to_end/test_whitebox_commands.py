@@ -42,13 +42,13 @@ def test_runs_on_mnist5k(name, networks, tmp_path, capsys):
     if METHODS[name]["needs"] == "gradients" and name != "fgsm":
         budget = ["--gradients", "30"]
     peers = ["--peer", networks["four"]] if METHODS[name].get("peers") == "wanted" else []
-    flags = "--data mnist5k --seeds 4 --seed 1 --format json --progress none"
+    flags = "--data mnist5k --images 4 --seed 1 --format json --progress none"
     given = f"run --model {networks['one']} --method {name} --out {tmp_path / 'run'} {flags}"
     code = main([*given.split(), *budget, *peers])
     record = json.loads(capsys.readouterr().out)
     assert code == 0
     assert record["complete"]
-    assert record["funnel"]["attempted"] > 0
+    assert record["search_results"]["searched"] > 0
     (part,) = Path(tmp_path / "run" / "findings").glob("part-*.parquet")
     found = pq.read_table(part).to_pylist()
     assert len(found) == record["findings"]["kept"]

@@ -15,7 +15,7 @@ from hardcase.errors import Problem
 WHOLE = {
     "model": "zoo:lenet5", "data": "mnist5k", "method": {"name": "pgd", "epsilon": 0.1}, "peers": ["zoo:lenet1"],
     "subject": {"mean": [0.1], "std": [0.3], "outputs": "auto", "rate": 2.5}, "budget": {"queries": 10, "time": "10m"},
-    "campaign": {"shard": 32, "round": 8}, "seeds": 10, "batch_size": "auto", "target": 3, "keep": "best", "offline": True,
+    "campaign": {"shard": 32, "round": 8}, "images": 10, "batch_size": "auto", "target": 3, "keep": "best", "offline": True,
 }  # fmt: skip
 TOML = config.parse(WHOLE).to_toml().encode()
 

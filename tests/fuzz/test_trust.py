@@ -153,7 +153,7 @@ def test_an_offline_run_asks_nobody(user, command, monkeypatch):
     for name in ("connect", "connect_ex", "sendto"):
         monkeypatch.setattr(socket.socket, name, never)
     monkeypatch.setattr(socket, "getaddrinfo", never)
-    words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 4 --offline"
+    words = "run --model model.py:make --data npz:toy.npz --method pgd --images 4 --offline"
     assert command(f"{words} --out out --quiet")[0] == 0
     assert command("report out --quiet")[0] == 0
     for spec in ("cifar10", "mnist", "fashion"):

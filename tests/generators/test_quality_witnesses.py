@@ -47,7 +47,7 @@ def test_seeds_are_what_the_subject_and_most_verifiers_see():
     some = {"subject": right, "seed": 0}
     seeds, told = verified_seeds(generator, names, 8, verifiers=(right, wrong, right), **some)
     assert seeds.y.tolist() == [0, 1, 2, 3] * 2
-    assert (told["generated"], told["correctly classified"], told["verified"]) == (8, 8, 8)
+    assert (told["generated"], told["correctly_classified"], told["verified"]) == (8, 8, 8)
     with pytest.raises(Problem, match="twenty times over"):
         verified_seeds(generator, names, 4, verifiers=(right, wrong), **some)
     _, told = verified_seeds(generator, names, 8, verifiers=(), **some)

@@ -305,3 +305,18 @@ def test_a_hierarchy_fits_photographs_of_any_size(size, side):
     net = build_generator("vqvae", kind="hierarchical", **sizes)
     assert net.code_shape == (32, side, side)
     assert sum(parameter.numel() for parameter in net.parameters()) < 1e6
+
+
+def test_a_joint_training_that_takes_too_long_is_refused_before_the_first_one(monkeypatch):
+    """The generator it goes on from would be trained for minutes, and then the rest refused."""
+    from hardcase.errors import Problem
+    from hardcase.generators import build, vqvae
+    from hardcase.training.cards import patient_for
+
+    clock = iter(range(10_000))
+    monkeypatch.setattr(vqvae.time, "monotonic", lambda: 60.0 * next(clock))  # a minute a step
+    trained = []
+    monkeypatch.setattr(vqvae, "fit", lambda *args, **how: trained.append(args))
+    with patient_for(600), pytest.raises(Problem, match="would take about"):
+        build.trained_generator("vqvae", IMAGES, IMAGES, kind="gradient", mix=0.3, epochs=40)
+    assert not trained

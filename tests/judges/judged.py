@@ -59,12 +59,12 @@ def made_run(folder, x, y, found, *, record=None):
     seeds = {
         "id": [f"test-{i}" for i in range(n)],
         "confidence": torch.linspace(0.8, 1, n).tolist(),
-        **dict.fromkeys(("looked", "failing", "queries"), [5] * n),
+        **dict.fromkeys(("evaluated", "failing", "queries"), [5] * n),
     }
     findings = {"predicted": (y[rows] + 1) % 3, "confidence": torch.full((len(found),), 0.9)}
     about = {
         "method": "made", "model": "nobody", "data": "bars", "split": "test", "classes": ["0", "1", "2"], "complete": True,
-        "image": list(x.shape[1:]), "seed": 0, "budget": {}, "hashes": {"subject": "s", "peers": [], "generator": None, "guides": {}, "data": "d"},
+        "shape": list(x.shape[1:]), "seed": 0, "budget": {}, "hashes": {"subject": "s", "peers": [], "generator": None, "guides": {}, "data": "d"},
         "totals": {"queries": 5 * n}, "elapsed": 1.0, **(record or {}),
     }  # fmt: skip
     given = {"seeds": seeds, "findings": findings, "record": about}

@@ -55,7 +55,7 @@ def test_a_session_that_fails_its_checks_does_not_count():
 def test_answers_are_the_verdicts_of_their_findings_and_of_no_others(judge, run):
     before = judge_run(run, judge)
     earlier = before.verdicts
-    unasked = before.record["funnel"]["confirmed"]
+    unasked = before.record["search_results"]["confirmed"]
     ids = before.findings["id"].to_pylist()
     classes = [before.classes[row] for row in before.findings["expected"].to_pylist()]
     file = AnswerFile(run.folder)
@@ -71,4 +71,4 @@ def test_answers_are_the_verdicts_of_their_findings_and_of_no_others(judge, run)
     for name, row in zip(ids[12:], rows[12:]):
         assert [row[key] for key in others] == [earlier[name][key] for key in others]
     assert unasked is None
-    assert after.counts()["funnel"]["confirmed"] == 1
+    assert after.counts()["search_results"]["confirmed"] == 1

@@ -39,7 +39,7 @@ def test_it_is_asked_beside_the_usual_judge_and_said(searched):
     assert other.card["configuration"]["training"]["held_out_families"] == ["bending", "retouching"]
     assert other.card["weights"] != usual.card["weights"]
     second = judge_run(run, usual, held_out=other).record["judge"]["held_out_check"]
-    assert second["accepted"]["total"] == run.counts()["funnel"]["attempted"]
+    assert second["accepted"]["total"] == run.counts()["search_results"]["searched"]
     assert "bending and retouching" in held_out.held_out_in_words(second)
 
 
@@ -47,7 +47,7 @@ def test_independence_says_what_judge_and_witnesses_share():
     train = bars(200)
     witness = Subject(toy_world().peer.net, name="witness:1")
     record = witness_record(toy_subject(), [witness], 2.0, train)
-    known = record["independence"]["training images"]
+    known = record["independence"]["training_images"]
     learned = fingerprints(train.x)
 
     def told(learned, data=train.hash, space="", lineages=(), witnesses=record):
@@ -63,9 +63,9 @@ def test_independence_says_what_judge_and_witnesses_share():
         return held_out.independence(run, known)
 
     judged = told(learned, space="warp(points=5)*light")
-    assert judged["training images"]["shared"] == known["images"]
-    assert judged["trained on"]["searched"] == ["warp", "light"]
-    assert "bent" in judged["trained on"]["judge"]
+    assert judged["training_images"]["shared"] == known["images"]
+    assert judged["trained_on"]["searched"] == ["warp", "light"]
+    assert "bent" in judged["trained_on"]["judge"]
     lines = held_out.independence_in_words(judged)
     assert f"{known['images']:,}" in lines[2]
     assert "warp and light" in lines[3]
@@ -74,6 +74,6 @@ def test_independence_says_what_judge_and_witnesses_share():
     assert "judge keras-resnet50" in lines[1]
     assert "by construction" not in lines[3]
     odd = learned[learned % 2 != 0]
-    assert told(odd)["training images"]["shared"] == 0
-    assert told(odd, "other data")["training images"] == "not known"
+    assert told(odd)["training_images"]["shared"] == 0
+    assert told(odd, "other data")["training_images"] == "not known"
     assert told(odd, witnesses=None) is None

@@ -55,10 +55,10 @@ def test_a_function_judges_a_run(tmp_path):
         return hc.Verdicts([("kept", "unsure")[one] for one in dark])
 
     run = hc.judge(test_run(tmp_path / "run"), by=lenient)
-    funnel = run.record["funnel"]
+    funnel = run.record["search_results"]
     assert (funnel["accepted"], funnel["unsure"], funnel["confirmed"]) == (8, 4, None)
-    assert funnel["distinct"] >= 1
-    assert "not known" in run.record["judge"]["standing"]
+    assert funnel["clusters"] >= 1
+    assert "not known" in run.record["judge"]["status"]
     assert run.record["judge"]["name"] == "lenient"
     assert run.record["judge"]["controls"]["planted"] == 36
 
@@ -76,7 +76,7 @@ def test_a_judge_says_what_it_is_as_a_dictionary(tmp_path):
 
     run = test_run(tmp_path / "run")
     half = Half()
-    assert hc.judge(run, by=half).record["funnel"]["accepted"] == 12
+    assert hc.judge(run, by=half).record["search_results"]["accepted"] == 12
     half.description = "half"
     with pytest.raises(Problem, match="about"):
         hc.judge(run, by=half)
@@ -87,23 +87,23 @@ def test_the_command_takes_a_judge_of_a_file(own, tmp_path, capsys):
     words = ["judge", str(folder), "--judge", f"{own}:bright", "--progress", "none"]
     assert main([*words, "--format", "json"]) == 0
     (record,) = json.loads(capsys.readouterr().out)
-    assert record["funnel"]["failing"] == 12
-    assert record["funnel"]["accepted"] == 8
+    assert record["search_results"]["failing"] == 12
+    assert record["search_results"]["accepted"] == 8
     assert record["judge"]["name"] == "bright"
     assert main(["report", str(folder)]) == 0
 
 
 def test_a_class_is_made_and_sees_the_run_first(own, tmp_path):
     run = hc.judge(test_run(tmp_path / "run"), by=f"{own}:Seeing")
-    assert run.record["funnel"]["accepted"] == 12
+    assert run.record["search_results"]["accepted"] == 12
     assert run.record["judge"]["name"] == "seeing"
-    assert "not known" in run.record["judge"]["standing"], "what it does not say of itself"
+    assert "not known" in run.record["judge"]["status"], "what it does not say of itself"
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("silent", "must return hardcase.Verdicts"),
+        ("high_confidence", "must return hardcase.Verdicts"),
         ("short", "1 answers on 12 images"),
         ("odd", "said 'maybe' of an image"),
         ("quits", r"called sys.exit\(0\)"),
@@ -114,7 +114,7 @@ def test_a_judge_that_is_none_is_told(own, tmp_path, name, message):
     run = test_run(tmp_path / "run")
     with pytest.raises(Problem, match=message):
         hc.judge(run, by=f"{own}:{name}")
-    assert run.record["funnel"]["accepted"] is None
+    assert run.record["search_results"]["accepted"] is None
 
 
 def test_a_supplied_judge_cannot_be_calibrated(own, tmp_path):

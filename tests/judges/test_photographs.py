@@ -153,7 +153,7 @@ def test_its_first_answer_keeps_a_label_and_what_it_misreads_leaves_it_unsure(ba
 def test_it_says_what_it_is_and_refuses_classes_it_does_not_know(banded):
     said = judge_of(banded).about()
     assert said["calibrated"] is False
-    assert "no person has rated" in said["standing"]
+    assert "no person has rated" in said["status"]
     assert said["lineages"] == ["rows"]
     with pytest.raises(Problem, match="does not know the classes"):
         judge_of(banded, names=())

@@ -79,7 +79,7 @@ def test_a_card_without_its_checksum_is_no_judge(judge, tmp_path):
 
 def test_a_run_gets_verdicts_a_funnel_and_the_judges_card(judge, tmp_path):
     run = judge_run(test_run(tmp_path / "run"), judge)
-    funnel = run.record["funnel"]
+    funnel = run.record["search_results"]
     assert funnel["failing"] == 12
     assert funnel["accepted"] + funnel["unsure"] <= 12
     assert funnel["confirmed"] is None
@@ -92,10 +92,10 @@ def test_a_run_gets_verdicts_a_funnel_and_the_judges_card(judge, tmp_path):
     assert all(row["noise"] >= 0 and row["root_mean_square"] > 0 for row in rows)
     said = run.record["judge"]
     assert said["calibrated"] is False
-    assert said["standing"].startswith("uncalibrated")
+    assert said["status"].startswith("uncalibrated")
     named = {group["name"] for group in said["groups"]}
     assert {row["group"] for row in rows if row["group"]} == named
-    assert funnel["distinct"] == len(said["groups"])
+    assert funnel["clusters"] == len(said["groups"])
     json.dumps(said)
     run.store.write("verdicts/part-00007.parquet", b"old")
     first = (tmp_path / "run/verdicts/part-00000.parquet").read_bytes()
@@ -107,8 +107,8 @@ def test_a_run_gets_verdicts_a_funnel_and_the_judges_card(judge, tmp_path):
 def test_a_run_without_findings_is_judged_too(judge, tmp_path):
     _, test = splits()
     empty = made_run(tmp_path / "run", test.x[:3], test.y[:3], torch.zeros(0, 1, 12, 12))
-    funnel = judge_run(empty, judge).record["funnel"]
-    assert (funnel["accepted"], funnel["distinct"]) == (0, 0)
+    funnel = judge_run(empty, judge).record["search_results"]
+    assert (funnel["accepted"], funnel["clusters"]) == (0, 0)
 
 
 @pytest.mark.parametrize("role", ["subject", "peers", "generator"])
@@ -315,7 +315,7 @@ def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, m
 
 
 def test_photographs_that_may_all_be_seeds_leave_nothing_to_learn_from():
-    record = {"data": "folder:photos?split=all", "split": "all", "image": [3, 224, 224]}
+    record = {"data": "folder:photos?split=all", "split": "all", "shape": [3, 224, 224]}
     run = object.__new__(Run)
     vars(run)["record"] = record
     asked = []
@@ -327,7 +327,7 @@ def test_photographs_that_may_all_be_seeds_leave_nothing_to_learn_from():
     first, second = held_out._splits_of(run, JudgeRequest(images=images))
     assert asked == ["test"]
     assert (len(first), len(second)) == (0, 6)
-    record["image"] = [1, 28, 28]
+    record["shape"] = [1, 28, 28]
     held_out._splits_of(run, JudgeRequest(images=images))
     assert asked == ["test", "test", "train"]
 
@@ -350,11 +350,11 @@ def test_no_judge_may_refuse_what_changed_too_little(tmp_path):
     for by in (refusing, "norm"):
         found = hc.judge(found, by=by)
         assert {one["by"] for one in found.verdicts.values()} == {"norm"}
-        funnel = found.record["funnel"]
+        funnel = found.record["search_results"]
         assert funnel["accepted"] == funnel["failing"] > 0
         assert "by norm" in found.summary()
-    assert outcome(gate(found, GateLimits(confirmed_rate=0.0, usable=1))) == "fail"
-    assert outcome(gate(found, GateLimits(confirmed_rate=1.0, usable=1))) == "cannot tell"
+    assert outcome(gate(found, GateLimits(accepted_rate=0.0))) == "fail"
+    assert outcome(gate(found, GateLimits(accepted_rate=1.0))) == "inconclusive"
 
 
 def test_larger_changes_are_left_to_a_judge(tmp_path):

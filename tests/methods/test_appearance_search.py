@@ -29,20 +29,22 @@ def test_the_space_follows_the_images():
 def test_findings_are_the_seed_under_their_code_and_witnesses_still_read_them():
     method = natural(shape=SHAPE, space="warp*light")
     images = toy_images(6)
-    found = hc.search(toy_subject(), images, method=method, seed=1)
+    found = hc.search(toy_subject(), images, method=method, seed=1, conditions="none")
     assert len(found) >= 4
     x = from_bytes(images.x[found.seed])
     seeds = Seeds(torch.zeros_like(found.code), x, found.expected, found.seed)
     again = to_bytes(method.space.decode(found.code, seeds))
     assert torch.equal(again, found.x)
     keep = hc.Witnesses(models=[beside(1)], margin=0.5)
-    found = hc.search(toy_subject(), toy_images(8), method=method, witnesses=keep, seed=1)
+    given = {"witnesses": keep, "seed": 1, "conditions": "none"}
+    found = hc.search(toy_subject(), toy_images(8), method=method, **given)
     assert bool((found.witness_margin[found.witnessed] >= 0.5).all())
 
 
 def test_a_run_says_in_words_what_it_took(tmp_path):
     method = natural(shape=SHAPE, space="warp*light")
-    run = hc.run(toy_subject(), toy_images(6), method=method, out=tmp_path / "run", judge=False)
+    given = {"method": method, "conditions": "none", "judge": False}
+    run = hc.run(toy_subject(), toy_images(6), out=tmp_path / "run", **given)
     assert Appearance.from_record(run.record["space"]) == method.space
     said = run.changes()
     assert all(isinstance(text, str) and text for text in said)
@@ -88,5 +90,6 @@ def test_declared_conditions_are_the_box_that_is_searched(tmp_path):
     assert not any("bent" in words for words in told)
     usual = hc.run(toy_subject(), toy_images(12), out=tmp_path / "usual", **given)
     none = hc.run(toy_subject(), toy_images(12), out=tmp_path / "none", conditions="none", **given)
-    assert usual.findings["id"].to_pylist() == none.findings["id"].to_pylist()
-    assert "columns" not in usual.record["space"]
+    assert usual.record["conditions"]["name"] == "scanner"
+    assert usual.record["space"]["columns"], "the usual conditions bound it like declared ones"
+    assert "columns" not in none.record["space"]

@@ -183,7 +183,7 @@ def test_models_of_a_distribution_that_is_not_installed(form, monkeypatch, capsy
     monkeypatch.setitem(sys.modules, "hardcase_teams", None)
     monkeypatch.delitem(sys.modules, f"hardcase_teams.{extra}", raising=False)
     (tmp_path / "net").touch()
-    words = ["run", "--model", f"{form}:{tmp_path}/net", "--data", "mnist5k", "--seeds", "2"]
+    words = ["run", "--model", f"{form}:{tmp_path}/net", "--data", "mnist5k", "--images", "2"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     assert f"pip install 'hardcase[{extra}]'" in capsys.readouterr().err
     public = import_module("hardcase.models")

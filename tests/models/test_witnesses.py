@@ -118,11 +118,11 @@ def test_independence_has_four_parts_and_lineages_are_recorded():
     train, subject, own = bars(200), toy_subject(), [toy_world().peer]
     assert witness_record(subject, [], 2.0, train) is None
     record = witness_record(subject, own, 2.0, train)
-    assert set(record["independence"]) == {"networks", "lineage", "training images", "trained on"}
-    assert record["independence"]["training images"] == "not known"
+    assert set(record["independence"]) == {"networks", "lineage", "training_images", "trained_on"}
+    assert record["independence"]["training_images"] == "not known"
     renamed = Subject(own[0].net, name="witness:1")
     record = witness_record(subject, [renamed], 2.0, train)
-    known = record["independence"]["training images"]
+    known = record["independence"]["training_images"]
     assert known["images"] == len(even_half(train))
     names = ("torchvision:resnet18", "zoo:lenet5", "witness:1", "witness:vgg16-small 1", "net.py:x")
     models = [Subject(Quarters(), name=name) for name in names]

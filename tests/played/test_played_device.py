@@ -23,7 +23,8 @@ from hardcase.errors import Problem
 from hardcase.models.health import check
 from hardcase.models.tiles import largest_tile
 from hardcase.registry import parts
-from hardcase.runs.start import plan_of, resume as go_on, start
+from hardcase.runs.plan import plan_of
+from hardcase.runs.start import resume as go_on, start
 from hardcase.suite import coverage
 from hardcase.tensors import length, steady, tile_rows, total
 from hardcase.testing.methods import MethodTrial, check_deterministic, check_neighbours, toy_method

@@ -163,7 +163,7 @@ def test_the_card_says_whose_worst_draws_they_are_and_nothing_is_written_over(tm
 
 def test_training_images_of_a_run_are_exported_from_the_command_line(toy_folder, capsys):
     words = ["run", "--data", "npz:toy.npz", "--model", "model.py:make", "--method", "none", "-q"]
-    assert main([*words, "--conditions", "scanner", "--seeds", "6", "--out", "run"]) == 0
+    assert main([*words, "--conditions", "scanner", "--images", "6", "--out", "run"]) == 0
     capsys.readouterr()
     assert main(["export", "run", "--to", "hardest", "--draws", "2", "-q"]) == 0
     assert capsys.readouterr().out.strip() == "run-hardest"

@@ -24,6 +24,25 @@ def test_a_size_has_a_name_and_numbers_that_differ():
             proof_size(wrong)
 
 
+def test_the_queries_of_a_proof_are_counted_beforehand():
+    class Counting:
+        def __init__(self, subject):
+            self.subject, self.rows = subject, 0
+
+        def __getattr__(self, name):
+            return getattr(self.subject, name)
+
+        def __call__(self, x, taps=None):
+            self.rows += len(x)
+            return self.subject(x)
+
+    images = bars(10, seed=5, split="test")
+    model = Counting(trained_bars())
+    measures.measure_values(model, images, BOX, TINY, seed=0)
+    assert model.rows == 10 * measures.proof_queries(BOX, TINY)
+    assert measures.seconds_per_query(model, images, BOX, seed=0) > 0
+
+
 def test_what_was_not_trained_on_is_the_mean_of_conditions_and_families():
     one, two = np.array([0.0, 1.0]), np.array([1.0, 1.0])
     values = measures.ProofValues(

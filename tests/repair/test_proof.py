@@ -5,7 +5,15 @@ import pytest
 
 from hardcase.repair import proof as proofs
 from hardcase.repair.measures import ProofValues
-from hardcase.repair.proof import FAILURE_RATE, UNMODIFIED, UNTRAINED, ProofRow, shown_margin
+from hardcase.repair.proof import (
+    FAILURE_RATE,
+    UNMODIFIED,
+    UNTRAINED,
+    ProofMargin,
+    ProofRow,
+    shown_margin,
+)
+from hardcase.statistics import bounded_mean_interval
 
 
 def row(group, name, low, high, *, decides=False, margin=0.01, before=0.1, needed=None):
@@ -82,7 +90,7 @@ def test_a_margin_is_one_that_so_many_images_show_where_nothing_changes(share, c
     shown = 0
     for _ in range(200):
         change = rng.choice([1.0, 0.0, -1.0], count, p=[flips, 1 - 2 * flips, flips])
-        shown += proofs.bounded_mean_interval(change, -1.0, 1.0).high <= margin
+        shown += bounded_mean_interval(change, -1.0, 1.0).high <= margin
     assert shown >= 0.85 * 200
     many = np.repeat([1.0, 0.0], [2_000, 98_000])
     assert shown_margin(many) == proofs.LEAST_MARGIN
@@ -92,7 +100,7 @@ def values(clean, risk, **more):
     return ProofValues(np.arange(len(clean)) % 2, clean, risk, **more)
 
 
-MARGINS = dict.fromkeys((FAILURE_RATE, UNMODIFIED, UNTRAINED, "others"), 0.01)
+MARGINS = dict.fromkeys((FAILURE_RATE, UNMODIFIED, UNTRAINED, "others"), ProofMargin(0.01, 0.01))
 
 
 def test_differences_are_paired_and_oriented():

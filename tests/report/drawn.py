@@ -43,7 +43,7 @@ def record(classes: tuple[str, ...], **changes: Any) -> dict[str, Any]:
         "argv": ["/somewhere/bin/hardcase", "run", "--data", "drawn", "--method", "sinvad", "--out", "runs/a b"],
         "created": "2026-03-01T10:00:00+00:00", "finished": "2026-03-01T10:01:13+00:00", "complete": True, "elapsed": 73.4,
         "method": "sinvad", "model": "zoo:lenet5", "data": "drawn", "split": "test", "classes": list(classes),
-        "image": [1, 28, 28], "seed": 7, "budget": {"queries": 2000}, "keep": "best", "device": "cpu", "threads": 2,
+        "shape": [1, 28, 28], "seed": 7, "budget": {"queries": 2000}, "keep": "best", "device": "cpu", "threads": 2,
         "bitwise": True, "deterministic": True,
         "hashes": {"subject": "5f3c1a", "peers": ["9d2e77"], "generator": "b01dfa", "guides": {}, "data": "77aa01"},
         "generator": {"kind": "vae", "name": "linear", "reconstruction_accuracy": 0.964, "measured_images": 500, "ssim": 0.871},
@@ -69,7 +69,7 @@ def drawn_run(
     spent = torch.randint(900, 2000, (seeds,), generator=rng) * done
     found = torch.bincount(rows, minlength=seeds)
     columns = {
-        "id": ids, "status": status, "looked": spent.tolist(), "failing": (found * 3).tolist(),
+        "id": ids, "status": status, "evaluated": spent.tolist(), "failing": (found * 3).tolist(),
         "confidence": (0.9 + 0.1 * torch.rand(seeds, generator=rng)).tolist(), "queries": spent.tolist(),
     }  # fmt: skip
     hop = torch.tensor([1, 1, 1, 5, 5, 3])[torch.randint(0, 6, (len(rows),), generator=rng)]
@@ -83,7 +83,7 @@ def drawn_run(
         "distance": 10 + 9 * torch.rand(count, generator=rng), "queries": torch.randint(40, 1900, (count,), generator=rng),
     }  # fmt: skip
     tests = to_bytes((1 - mix) * from_bytes(x[rows]) + mix * aim)
-    about = record(classes, **{"seeds": seeds, "image": [channels, side, side], **changes})
+    about = record(classes, **{"images": seeds, "shape": [channels, side, side], **changes})
     config = '[run]\ndata = "drawn"\nmethod = "sinvad"\nseed = 7\n'
     given = {"seeds": columns, "findings": findings, "record": about, "config": config}
     run = stored_run(folder, x, y, rows, tests, **given)
@@ -123,4 +123,4 @@ def drawn_curves(**changes: Any) -> dict[str, Any]:
     both = {"corruptions": [{**row, "corruption": "zoom_blur"}]}
     both |= {"conditions": [{**calm, "condition": "tilted <11° clockwise"}]}
     error = {"plain": 0.25, "relative_to": None}
-    return {"model": "m", "usable": 10, **both, "corruption_error": error, **changes}
+    return {"model": "m", "correctly_classified": 10, **both, "corruption_error": error, **changes}

@@ -40,7 +40,7 @@ def seed_rows(status):
     zeros = [0] * len(IDS)
     columns = {
         "id": IDS, "label": [1, 2], "predicted": [1, 2], "confidence": [0.5, 0.75], "status": status,
-        **dict.fromkeys(("looked", "failing", *SPENDING), zeros),
+        **dict.fromkeys(("evaluated", "failing", *SPENDING), zeros),
     }  # fmt: skip
     return seeds_table(columns, some().x)
 
@@ -155,8 +155,8 @@ def test_every_column_of_the_record_is_stored():
     ("record", "place"),
     [
         ({"seed": "3"}, "seed"), ({"seed": True}, "seed"), ({"model": None}, "model"),
-        ({"budget": {"time": "10m", "queries": "x"}}, "budget.queries"), ({"risk": {}}, "risk.value"),
-        ({"classes": []}, "classes"), ({"generated seeds": {"generated": 1}}, "generated seeds.correctly"),
+        ({"budget": {"time": "10m", "queries": "x"}}, "budget.queries"), ({"risk": {}}, "risk.low"),
+        ({"classes": []}, "classes"), ({"generated_images": {"generated": 1}}, "generated seeds.correctly"),
         ({"shrink": {"a": []}}, "shrink.a"), ({"behaviour": {"model": 5}}, "behaviour.model"),
     ],
 )  # fmt: skip

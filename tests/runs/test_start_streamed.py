@@ -11,7 +11,7 @@ from hardcase.data import files as streams
 from hardcase.data.files import Stream
 from hardcase.errors import Problem
 from hardcase.judges import verdicts
-from hardcase.runs import tables
+from hardcase.runs import phases, plan, tables
 from hardcase.tensors import digest
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -55,14 +55,17 @@ def whole(tmp_path_factory):
 
 def test_seeds_in_files_give_the_bytes_of_seeds_in_memory(whole, tmp_path, monkeypatch):
     sizes = []
+    for module, name, size in ((streams, "HELD", 0), (phases, "CHECKED", 0)):
+        monkeypatch.setattr(module, name, size)
+    monkeypatch.setattr(plan, "_measured_at_once", lambda *of: 128)
     before = Stream.images
     monkeypatch.setattr(Stream, "images", lambda self: sizes.append(len(self)) or before(self))
     done = hc.run(toy_subject(), streamed(Files()), out=tmp_path / "files", **GIVEN)
-    assert max(sizes) == 512, "the model is checked with 512 images, all else takes fewer"
+    assert max(sizes) == 128, "never more than a shard"
     assert stored(tmp_path / "files") == stored(whole.folder)
     assert done.record["hashes"] == whole.record["hashes"]
     assert done.verification.state == "verified"
-    assert torch.equal(done.seed_images([599, 0, 300]), whole.seed_images([599, 0, 300]))
+    assert torch.equal(done.seed_images([259, 0, 100]), whole.seed_images([259, 0, 100]))
     again = hc.resume(tmp_path / "files", toy_subject(), streamed(Files()), **GIVEN)
     assert stored(tmp_path / "files") == stored(whole.folder)
     assert len(again) == len(whole) > 100
@@ -73,15 +76,16 @@ def test_a_judge_sees_all_findings_in_parts(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(verdicts, "AT_ONCE", 1)
     sizes = []
 
-    def trusting(findings):
-        sizes.append(len(findings))
-        return hc.Verdicts([True] * len(findings), findings.expected.eq(1).tolist())
+    def trusting(pairs):
+        sizes.append(len(pairs))
+        return hc.Verdicts([("lost", "kept")[one] for one in pairs.expected.eq(1).tolist()])
 
     said = hc.judge(run, by=trusting).verdicts
+    *sizes, _ = sizes  # the last are the controls
     assert len(sizes) > 1
     assert sum(sizes) == len(run)
     expected = run.findings["expected"].to_pylist()
-    assert [row["label_kept"] for row in said.values()] == [label == 1 for label in expected]
+    assert [row["verdict"] == "kept" for row in said.values()] == [label == 1 for label in expected]
 
 
 def test_images_that_change_under_a_run_are_told(whole, tmp_path):
@@ -95,8 +99,9 @@ def test_images_that_change_under_a_run_are_told(whole, tmp_path):
 
 def test_every_image_is_found_in_its_part_and_row_group_whatever_the_order(whole):
     run = hc.Run(whole.folder)
-    order = torch.randperm(COUNT, generator=torch.Generator().manual_seed(0)).tolist()
     names = run.seeds["id"].to_pylist()
+    assert 250 < len(names) < 350, "the other half is reserved"
+    order = torch.randperm(len(names), generator=torch.Generator().manual_seed(0)).tolist()
     places = [IMAGES.id.index(names[row]) for row in order]
     assert torch.equal(run.seed_images(order), IMAGES.x[places])
     rows = [row for row in order if row < len(run.findings)]

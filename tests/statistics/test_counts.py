@@ -1,16 +1,22 @@
-"""What a verdict comes to, and who counts as undecided."""
+"""What a verdict comes to, and who counts as unsure."""
 
-from hardcase.statistics import undecided, verdict_status
+from hardcase.statistics import count, verdict_status
 
 
-def test_an_image_with_one_accepted_failure_is_not_undecided():
+def test_an_image_with_one_accepted_failure_is_not_unsure():
     findings = [
-        {"id": "a", "seed": "1", "kind": "label"},
-        {"id": "b", "seed": "1", "kind": "label"},
-        {"id": "c", "seed": "2", "kind": "label"},
+        {"id": "a", "seed": "1", "kind": "label", "witnessed": None},
+        {"id": "b", "seed": "1", "kind": "label", "witnessed": None},
+        {"id": "c", "seed": "2", "kind": "label", "witnessed": None},
     ]
-    yes = {"valid": True, "label_kept": True}
-    unsure = {"valid": True, "label_kept": None}
-    assert verdict_status(None) == verdict_status(unsure) == "open"
-    assert undecided(findings, {"a": yes, "b": unsure, "c": unsure}) == 1
-    assert undecided(findings, None) is None
+    kept = {"verdict": "kept", "by": "judge"}
+    unsure = {"verdict": "unsure", "by": "judge"}
+    assert verdict_status(None) == verdict_status(unsure) == "unsure"
+    funnel = count([], findings, {"a": kept, "b": unsure, "c": unsure})["search_results"]
+    assert (funnel["accepted"], funnel["unsure"], funnel["confirmed"]) == (1, 1, None)
+    asked = count([], findings, {"a": kept, "b": unsure, "c": {**kept, "by": "person"}})[
+        "search_results"
+    ]
+    assert (asked["accepted"], asked["unsure"], asked["confirmed"]) == (2, 0, 1)
+    nobody = count([], findings, None)["search_results"]
+    assert (nobody["accepted"], nobody["unsure"]) == (None, None)

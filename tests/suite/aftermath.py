@@ -57,11 +57,11 @@ def write_run(
     tests = torch.tensor([level for each in found.values() for level in each], dtype=torch.uint8)
     about = {
         "method": "made", "model": "edge 0.5", "data": "greys", "split": "test", "classes": ["dark", "light"], "complete": complete,
-        "image": [1, 2, 2], "seed": 0, "shards": 1, "identity": Identity({"model": "edge"}).to_json(), "budget": {"queries": 10}, "totals": {"queries": sum(spent)}, "elapsed": 1.0,
+        "shape": [1, 2, 2], "seed": 0, "shards": 1, "identity": Identity({"model": "edge"}).to_json(), "budget": {"queries": 10}, "totals": {"queries": sum(spent)}, "elapsed": 1.0,
         "hashes": {"subject": subject().hash, "peers": [], "generator": None, "guides": {}, "data": "d"}, **record,
     }  # fmt: skip
     status = ["skipped: misclassified" if wrong else "done" for wrong in said.tolist()]
-    columns = {"predicted": said.tolist(), "status": status, "looked": spent, "queries": spent}
+    columns = {"predicted": said.tolist(), "status": status, "evaluated": spent, "queries": spent}
     given = {"kind": kind, "code": codes}
     findings = {name: torch.tensor(one) for name, one in given.items() if one is not None}
     more = {"seeds": columns, "findings": findings, "record": about, "verdicts": verdicts}
@@ -69,6 +69,6 @@ def write_run(
     return stored_run(folder, x, torch.zeros(n, dtype=torch.int64), rows, tests, **more)
 
 
-def verdict(valid=True, kept=True, group="0-1-1", silent=False):
-    group = group if valid and kept else None
-    return {"valid": valid, "label_kept": kept, "group": group, "silent": silent}
+def verdict(word="kept", group="0-1-1", silent=False):
+    group = group if word == "kept" else None
+    return {"verdict": word, "by": "judge", "group": group, "high_confidence": silent}

@@ -6,15 +6,17 @@ import re
 import pytest
 from aftermath import verdict, write_run
 
+import hardcase as hc
 from hardcase import statistics
 from hardcase.errors import Problem
 from hardcase.suite.compare import compare
+from hardcase.testing.toys import toy_images, toy_subject
 
 DARK = [10] * 12
 
 
 def pair(home, **second):
-    said = [verdict(kept=i < 6) for i in range(10)]
+    said = [verdict(("lost", "kept")[i < 6]) for i in range(10)]
     a = write_run(home / "a", levels=DARK, found={i: [200] for i in range(10)}, verdicts=said)
     given = {"found": {i: [150] for i in range(4)}, "verdicts": [verdict()] * 4, **second}
     return a, write_run(home / "b", levels=DARK, **given)
@@ -32,7 +34,7 @@ def test_rates_pairs_and_corrections(tmp_path):
     assert failing["p"] == pytest.approx(statistics.mcnemar(6, 0).p)
     assert failing["difference"]["value"] == pytest.approx(0.5)
     assert failing["difference"]["low"] < 0.5 < failing["difference"]["high"]
-    assert tests["seeds whose nearest finding is confirmed"]["only"] == [2, 0]
+    assert tests["seeds whose nearest finding is accepted"]["only"] == [2, 0]
     near = tests["L2 of the nearest finding of a failing seed"]
     assert near["a12"] == 1.0
     assert near["magnitude"] == "large"
@@ -41,15 +43,15 @@ def test_rates_pairs_and_corrections(tmp_path):
 
 
 def test_many_findings_of_a_seed_are_one_outcome(tmp_path):
-    """Of three findings of a seed the nearest counts, though a farther one is confirmed."""
+    """Of three findings of a seed the nearest counts, though a farther one is accepted."""
     found = {i: [20, 120, 200] for i in range(4)}
-    said = [verdict(kept=False), verdict(), verdict()] * 4
+    said = [verdict("lost"), verdict(), verdict()] * 4
     many = write_run(tmp_path / "many", levels=DARK, found=found, verdicts=said)
     found = {i: [200] for i in range(4)}
     one = write_run(tmp_path / "one", levels=DARK, found=found, verdicts=[verdict()] * 4)
     (both,) = compare(many, one).table["pairs"]
     tests = {test["what"]: test for test in both["tests"]}
-    assert tests["seeds whose nearest finding is confirmed"]["only"] == [0, 4]
+    assert tests["seeds whose nearest finding is accepted"]["only"] == [0, 4]
 
 
 def test_unequal_budgets_and_unjudged_runs_are_said(tmp_path):
@@ -57,8 +59,8 @@ def test_unequal_budgets_and_unjudged_runs_are_said(tmp_path):
     assert table["sentence"].startswith("The budgets are not equal")
     assert table["differ"] == ["budget"]
     table = compare(*pair(tmp_path / "unjudged", verdicts=None)).table
-    assert table["runs"][1]["confirmed"] is None
-    assert all("confirmed" not in test["what"] for test in table["pairs"][0]["tests"])
+    assert table["runs"][1]["accepted"] is None
+    assert all("accepted" not in test["what"] for test in table["pairs"][0]["tests"])
 
 
 def test_no_shared_seeds_leaves_only_what_is_not_paired(tmp_path):
@@ -102,3 +104,26 @@ def test_runs_of_two_versions_tell_fixed_still_and_newly_failing(tmp_path):
     assert told == {"fixed": 2, "still_failing": 1, "newly_failing": 1}
     (same,) = compare(old, old).table["pairs"]
     assert same["changed"] is None
+
+
+def test_failure_rates_of_measured_runs_come_first(tmp_path):
+    given = {"method": "none", "conditions": {"shift": "±30 %"}, "judge": False}
+    runs = [
+        hc.run(toy_subject(scale), toy_images(60), out=tmp_path / name, **given)
+        for name, scale in (("one", 10.0), ("two", 30.0))
+    ]
+    table = compare(*runs).table
+    (both,) = table["pairs"]
+    rates = both["failure_rate"]
+    assert (rates["images"], rates["missing"]) == (60, 0)
+    assert rates["first"] == pytest.approx(runs[0].record["risk"]["value"])
+    gap = rates["difference"]
+    assert gap["low"] <= gap["value"] <= gap["high"]
+    assert "budget" not in table["sentence"]
+    page = compare(*runs).report(tmp_path / "compare.html").read_text()
+    assert "60 common images" in page
+    other = hc.run(toy_subject(), toy_images(60), out=tmp_path / "seed", seed=1, **given)
+    (both,) = compare(runs[0], other).table["pairs"]
+    assert "seed of the samples" in both["failure_rate"]["why"]
+    searched = pair(tmp_path / "searched")
+    assert compare(*searched).table["pairs"][0]["failure_rate"] is None

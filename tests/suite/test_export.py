@@ -100,11 +100,11 @@ def test_hugging_face_and_npz_are_data_sets_for_hardcase_too(tmp_path, channels)
 
 
 def judged(folder):
-    """Seven findings of seven seeds: two refused, one undecided, four confirmed."""
+    """Seven findings of seven seeds: two refused, one undecided, four accepted."""
     run = made(folder)
-    kept = [True, True, True, None, True, True, True]
+    words = ["lost", "foreign", "kept", "unsure", "kept", "kept", "kept"]
     names = run.findings.column("id").to_pylist()
-    rows = [{"valid": i > 1, "label_kept": one, "group": 0} for i, one in enumerate(kept)]
+    rows = [{"verdict": word, "by": "judge", "group": 0} for word in words]
     return put_verdicts(run, [{"id": name, **row} for name, row in zip(names, rows)])
 
 
@@ -115,11 +115,12 @@ def test_verdicts_travel_with_the_tests(tmp_path):
         rows = list(csv.DictReader(path.open()))
         assert [row["id"] for row in rows] == run.findings.column("id").to_pylist()
         assert (rows[0]["label"], rows[0]["predicted"]) == ANIMALS[:2]
-        assert [row["valid"] for row in rows] == ["False"] * 2 + ["True"] * 5
-        assert rows[3]["label_kept"] == ""
+        words = ["lost", "foreign", "kept", "unsure", "kept", "kept", "kept"]
+        assert [row["verdict"] for row in rows] == words
+        assert rows[3]["by"] == "judge"
     out = export(run, "hf", tmp_path / "hf")
     table = pa.parquet.read_table(out / "data/test-00000-of-00001.parquet")
-    assert table.column("label_kept").to_pylist() == [True] * 3 + [None] + [True] * 3
+    assert table.column("verdict").to_pylist()[3] == "unsure"
     suite = ElementTree.parse(export(run, "junit", tmp_path / "found.xml")).getroot()[0]
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("7", "4", "1")
     told = [case[0].tag if len(case) else "passed" for case in suite]

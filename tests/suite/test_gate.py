@@ -22,7 +22,7 @@ SOUND = {"calibrated": True, "accuracy": 0.97}
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
     """400 searched images, forty of them failing, twenty of these accepted, five with high confidence."""
-    said = [verdict(kept=i < 20, silent=i < 5) for i in range(40)]
+    said = [verdict("kept" if i < 20 else "lost", silent=i < 5) for i in range(40)]
     found = {i: [200] for i in range(40)}
     folder = tmp_path_factory.mktemp("gate") / "run"
     return write_run(folder, levels=DARK, found=found, verdicts=said, judge=SOUND)
@@ -73,7 +73,7 @@ def test_what_cannot_be_decided_is_a_problem(tmp_path, judged):
 
 def open_run(folder, accepted, unsure, refused=0, **given):
     """Four hundred searched images of which so many are accepted, unsure and refused."""
-    said = [verdict()] * accepted + [verdict(kept=None)] * unsure + [verdict(kept=False)] * refused
+    said = [verdict()] * accepted + [verdict("unsure")] * unsure + [verdict("lost")] * refused
     found = {i: [200] for i in range(len(said))}
     return write_run(folder, levels=DARK, found=found, verdicts=said, **{"judge": SOUND, **given})
 
@@ -97,7 +97,7 @@ def test_what_is_unsure_counts_both_ways(tmp_path, accepted, unsure, limit, expe
 
 
 def test_an_image_with_one_accepted_finding_is_decided(tmp_path):
-    said = [verdict(), verdict(valid=None), verdict(kept=False), verdict(kept=None)]
+    said = [verdict(), verdict("unsure"), verdict("lost"), verdict("unsure")]
     found = {0: [200, 210], 1: [200, 210]}
     run = write_run(tmp_path / "run", levels=DARK[:30], found=found, verdicts=said, judge=SOUND)
     tally = GateTally(run)

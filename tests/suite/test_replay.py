@@ -27,7 +27,7 @@ def test_the_same_model_fails_every_test_again(run):
     none = {"hits": 0, "total": 4, "share": 0.0, "low": 0.0}
     assert said["seeds"]["newly_failing"] == {**none, "high": pytest.approx(0.6024, abs=1e-3)}
     assert said["mcnemar_p"] == 1.0
-    assert said["confirmed"] is None
+    assert said["accepted"] is None
 
 
 def test_a_more_tolerant_model_fixes_some_and_a_worse_one_loses_seeds(run):
@@ -44,10 +44,10 @@ def test_a_more_tolerant_model_fixes_some_and_a_worse_one_loses_seeds(run):
     assert said["seeds"]["mcnemar_p"] == mcnemar(2, 0).p
 
 
-def test_confirmed_ones_are_counted_apart(tmp_path):
-    judged = [verdict(), verdict(kept=None), verdict(), verdict()]
+def test_accepted_ones_are_counted_apart(tmp_path):
+    judged = [verdict(), verdict("unsure"), verdict(), verdict()]
     run = write_run(tmp_path / "run", levels=LEVELS, found=FOUND, verdicts=judged)
-    said = replay(run, subject(0.65)).summary()["confirmed"]
+    said = replay(run, subject(0.65)).summary()["accepted"]
     assert (said["tests"], said["fixed"]["hits"], said["still_failing"]["hits"]) == (3, 2, 1)
 
 

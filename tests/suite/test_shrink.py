@@ -25,7 +25,7 @@ def test_tests_stop_at_the_edge(tmp_path):
     assert small.findings["l2"].to_pylist() == pytest.approx(way, abs=1e-5)
     assert small.record["shrink"]["queries"] == 3 * (1 + 12 + 1)
     assert small.record["method"] == "made+shrink"
-    assert small.record["funnel"]["failing"] == 2
+    assert small.record["search_results"]["failing"] == 2
     assert small.record["judge"] is None
     assert levels(run) == [255, 200, 180]
 
@@ -103,7 +103,7 @@ def test_needless_kinds_of_change_are_taken_away_and_the_rest_is_said_in_words(t
     out = tmp_path / "run"
     run = hc.run(toy_subject(), toy_images(6), method="natural", out=out, **given)
     assert len(run.findings)
-    space = appearance("camera*light", shape=tuple(run.record["image"]))
+    space = appearance("camera*light", shape=tuple(run.record["shape"]))
     small = shrink(run, toy_subject(), tmp_path / "small", space=space)
     before, after = (torch.tensor(one.findings["code"].to_pylist()) for one in (run, small))
     left = (space.severity(after) > 0).sum(1)
@@ -142,7 +142,7 @@ def test_an_image_that_its_code_does_not_give_loses_the_words_alone(tmp_path):
 
     given = {"options": {"space": "camera*light", "bisections": 0}, "witnesses": (), "judge": False}
     run = hc.run(toy_subject(), toy_images(6), method="natural", out=tmp_path / "run", **given)
-    space = appearance("camera*light", shape=tuple(run.record["image"]))
+    space = appearance("camera*light", shape=tuple(run.record["shape"]))
     first = CodeWay.of
 
     def doubted(tests, *rest):

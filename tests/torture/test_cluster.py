@@ -90,7 +90,7 @@ def test_a_place_that_is_none_is_told_before_a_folder_is_made(tmp_path, where):
 @pytest.mark.long
 def test_from_the_command_line(user, command):
     """``--cluster local:2`` and ``--workers 2`` leave the same files as one process."""
-    words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 24 --set campaign.shard=4 --progress none"
+    words = "run --model model.py:make --data npz:toy.npz --method pgd --images 24 --set campaign.shard=4 --progress none"
     parts = []
     for name, where in (("one", ""), ("two", "--workers 2"), ("ray", "--cluster local:2")):
         code, said = command(f"{words} {where} --out {name}")

@@ -141,7 +141,7 @@ def test_a_failing_device_or_library_leaves_a_run_that_goes_on(tmp_path, whole):
     for number, (message, words) in enumerate(causes.items()):
         run, error = tmp_path / f"run-{number}", RuntimeError(message)
         with pytest.raises(Problem, match=words) as caught:
-            start(world.plan(world.of(world.Failing, None, error, 30)), run)
+            start(world.plan(world.of(world.Failing, None, error, 45)), run)
         assert caught.value.code == INTERNAL
         assert 0 < len(Store.open(run).done()) < 6
         assert "Traceback" in (run / "log.txt").read_text()
@@ -154,7 +154,7 @@ def test_an_exception_of_the_users_model_is_told_as_such(tmp_path, whole):
 
     def grumpy(module, args):
         calls.append(1)
-        if len(calls) > 30:
+        if len(calls) > 45:
             raise KeyError("no such pixel")
 
     handle = subject.net.register_forward_pre_hook(grumpy)

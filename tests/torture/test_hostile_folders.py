@@ -36,13 +36,13 @@ from tiny import furnish, rewrite
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 JUDGE = """
 import hardcase as hc
-def trusting(findings):
-    return hc.Verdicts(valid=[True] * len(findings), label_kept=[True] * len(findings))
+def trusting(pairs):
+    return hc.Verdicts(["kept"] * len(pairs))
 """
 PWN = "import pathlib\npathlib.Path({0!r}).write_text('code of the folder ran')\ndef make(): pass\n"
 MORE = {
     "replay": "--model model.py:make",
-    "gate": "--max-confirmed-rate 1 --min-usable 1",
+    "gate": "--max-accepted-rate 1",
     "judge": "--judge judge.py:trusting",
     "export": "--out away",
     "card": "--to away",
@@ -255,9 +255,9 @@ TRICKS = {
     "NaN": raw_record(lambda data: data.replace(b'"elapsed": ', b'"elapsed": NaN, "x": ', 1)),
     "said twice": raw_record(lambda data: data.replace(b"{", b'{"method": "other", ', 1)),
     "nested deeply": raw_record(lambda data: data.replace(b"{", b'{"x": ' + b"[" * 900 + b"]" * 900 + b", ", 1)),
-    "judge of words": named({"judge": {"silence": 5, "groups": "x", "rules": [], "calibration": 3}}),
+    "judge of words": named({"judge": {"high_confidence": 5, "groups": "x", "rules": [], "calibration": 3}}),
     "witnesses of words": named({"witnesses": {"models": 7}, "space": {"text": 3}}),
-    "empty image": named({"image": [], "classes": []}),
+    "empty image": named({"shape": [], "classes": []}),
     "many rows": sealed_as("findings/part-00000.parquet", many_rows),
     "many seeds": sealed_as("seeds.parquet", many_rows),
     "large picture": lambda folder, victim: part_with(folder, image={"bytes": large_picture(), "path": None}),
@@ -295,7 +295,7 @@ def stored(tmp_path_factory):
     home = tmp_path_factory.mktemp("stored")
     with pytest.MonkeyPatch.context() as patch:
         of_a_judging_user(home, patch)
-        words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 6 --out run -q"
+        words = "run --model model.py:make --data npz:toy.npz --method pgd --images 6 --out run -q"
         assert main(words.split()) == 0
         assert main(["judge", "run", "--judge", "judge.py:trusting", "-q"]) == 0
         assert Run("run").verification.state == "verified"

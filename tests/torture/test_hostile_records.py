@@ -42,7 +42,7 @@ def stored(tmp_path_factory):
     home = tmp_path_factory.mktemp("rich")
     with pytest.MonkeyPatch.context() as patch:
         folders.of_a_judging_user(home, patch)
-        words = "run --model model.py:make --data npz:toy.npz --method natural --seeds 6 --out run"
+        words = "run --model model.py:make --data npz:toy.npz --method natural --images 6 --out run"
         more = "-q --witness model.py:other --map brightness,contrast --queries 24"
         assert main(f"{words} {more} --set method.space=warp*light".split()) == 0
         assert main(["judge", "run", "--judge", "judge.py:trusting", "-q"]) == 0
@@ -146,7 +146,7 @@ def change_config(folder, rng):
     known = tomllib.loads((folder / "config.toml").read_text())
     key = rng.choice([*known, "limits", "baseline", "x"])
     odd = [one for one in ODD if one is not None and "None" not in str(one) and one != 10**30]
-    value = rng.choice([*odd, {"confirmed_rate": -1, "slices": {"<b>": 2}}])
+    value = rng.choice([*odd, {"accepted_rate": -1, "slices": {"<b>": 2}}])
     folders.begin_as(folder, **{key: value})
     return "config.toml", key
 

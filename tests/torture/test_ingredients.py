@@ -18,8 +18,9 @@ from hardcase.errors import Problem
 from hardcase.models.subject import Subject
 from hardcase.runs import identity
 from hardcase.runs.folder import Store
+from hardcase.runs.plan import plan_of
 from hardcase.runs.results import Run
-from hardcase.runs.start import plan_of, resume, start
+from hardcase.runs.start import resume, start
 from hardcase.testing.toys import Counting, Quarters, toy_images, toy_subject
 from tiny import MODEL, save_toys
 
@@ -122,10 +123,11 @@ def test_the_same_ingredients_go_on_and_where_it_computes_may_change(whole, fini
 
 
 def test_a_run_without_identity_does_not_go_on(finished):
-    (finished / "state/begun.json").unlink()
+    for name in ("begun", "search"):
+        (finished / f"state/{name}.json").unlink()
     store = Store.open(finished)
     record = store.record()
-    del record["identity"]
+    del record["phases"]["search"]["identity"]
     store.write_record(record)
     with pytest.raises(Problem, match="does not say which ingredients"):
         resume(plan(seeds=8), finished)
@@ -188,8 +190,8 @@ def test_weights_in_a_file_of_any_name_belong_to_an_onnx_model(tmp_path):
     assert Onnx(path, 4).hash != before
 
 
-def doubtful(findings):
-    return hc.Verdicts(valid=[None] * len(findings), label_kept=[None] * len(findings))
+def doubtful(pairs):
+    return hc.Verdicts(["unsure"] * len(pairs))
 
 
 def test_a_judge_belongs_to_the_verdicts_and_judging_again_is_no_change(whole, finished):
@@ -252,7 +254,7 @@ def test_the_profile_of_guides_is_an_ingredient(user):
     assert before.differences(now()) == ["training data"]
 
 
-RUN = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 8 --out out -q"
+RUN = "run --model model.py:make --data npz:toy.npz --method pgd --images 8 --out out -q"
 
 
 @pytest.fixture

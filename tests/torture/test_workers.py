@@ -147,7 +147,7 @@ def test_sigterm_to_all_processes_ends_a_run_cleanly(tmp_path, workers):
     )
     command = [
         sys.executable, "-m", "hardcase", "run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "cw",
-        "--seeds", "24", "--set", "campaign.shard=2", "method.steps=15", "method.rounds=2", "--workers", str(workers),
+        "--images", "24", "--set", "campaign.shard=2", "method.steps=15", "method.rounds=2", "--workers", str(workers),
         "--out", "run", "--progress", "none", "--allow-low-accuracy",
     ]  # fmt: skip
     how = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
@@ -184,7 +184,7 @@ def test_a_model_that_kills_the_process_leaves_the_finished_shards(tmp_path):
     save_toys(tmp_path, 40)
     (tmp_path / "model.py").write_text(ENDING)
     (tmp_path / "deadly").touch()
-    words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 16 --set campaign.shard=2"
+    words = "run --model model.py:make --data npz:toy.npz --method pgd --images 16 --set campaign.shard=2"
     command = [sys.executable, "-m", "hardcase", *words.split(), "--out", "run", "-q"]
     own = {**os.environ, "HARDCASE_CACHE": str(tmp_path / "cache")}
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, env=own).returncode == -9

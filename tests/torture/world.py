@@ -19,7 +19,9 @@ from hardcase.campaign.record import Campaign, parse_keep
 from hardcase.errors import Problem
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.runs.start import Plan, Watcher, resume, start
+from hardcase.runs.plan import Plan
+from hardcase.runs.progress import Watcher
+from hardcase.runs.start import resume, start
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.testing.toys import Counting, toy_images, toy_subject
 from hardcase.types import Budget, Method, Verdicts
@@ -149,10 +151,9 @@ def plan(source=campaign, **changes):
     return Plan(source=source, **{**given, **changes})
 
 
-def trusting(findings):
-    """A judge that confirms everything."""
-    yes = [True] * len(findings)
-    return Verdicts(valid=yes, label_kept=yes)
+def trusting(pairs):
+    """A judge that accepts everything."""
+    return Verdicts(["kept"] * len(pairs))
 
 
 class Notes(Watcher):
@@ -193,7 +194,16 @@ def left(folder):
     """Everything that must be the same in the end, however a run came about."""
     record = json.loads((folder / "run.json").read_text())
     paths = [folder / "seeds.parquet", *sorted((folder / "findings").glob("part-*.parquet"))]
-    kept = ("complete", "funnel", "skipped", "findings", "totals", "kinds", "hashes", "seeds")
+    kept = (
+        "complete",
+        "search_results",
+        "skipped",
+        "findings",
+        "totals",
+        "kinds",
+        "hashes",
+        "seeds",
+    )
     said = {key: record[key] for key in (*kept, "method")}
     return {path.name: path.read_bytes() for path in paths}, said
 

@@ -144,9 +144,8 @@ def test_a_server_that_changes_under_way_stops_the_run_at_the_last_good_shard(tm
 JUDGE = """
 import os
 import hardcase as hc
-def judge(findings):
-    said = [os.environ["MOOD"] == "mild"] * len(findings)
-    return hc.Verdicts(valid=said, label_kept=said)
+def judge(pairs):
+    return hc.Verdicts([("lost", "kept")[os.environ["MOOD"] == "mild"]] * len(pairs))
 """
 
 
@@ -181,7 +180,7 @@ def make(): return Quarters(float(os.environ["SHARP"]))
 def test_curves_are_not_those_of_another_model(user, monkeypatch, command):
     (user / "model.py").write_text(SHARP)
     monkeypatch.setenv("SHARP", "20")
-    words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 6 --out out -q"
+    words = "run --model model.py:make --data npz:toy.npz --method pgd --images 6 --out out -q"
     curve = "curve out --corruptions brightness --conditions none --count 2 -q"
     assert command(words)[0] == command(curve)[0] == 0
     monkeypatch.setenv("SHARP", "30")

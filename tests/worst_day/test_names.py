@@ -94,7 +94,7 @@ def test_any_names_of_a_file_system_run_from_the_command_line(tmp_path, monkeypa
     light = [images.x[images.y == label].float().mean() for label in range(taken)]
     levels = [round((float(mean) - 5) / 10) for mean in light]
     (tmp_path / "net.py").write_text(NET.replace("LEVELS", repr(levels)))
-    run = f"run --model net.py:make --data {data} --method pgd --seeds {taken} --gradients 3"
+    run = f"run --model net.py:make --data {data} --method pgd --images {taken} --gradients 3"
     for out in ("<i>one", "two"):
         assert command(f"{run} --out {out} -q")[0] == 0
     assert command("report <i>one --out report -q")[0] == 0

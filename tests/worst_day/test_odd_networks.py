@@ -121,7 +121,7 @@ def forgetful_factory():
     return Quarters().float()
 """
 
-RUN = "run --data npz:toy.npz --method pgd --seeds 24 --conditions none --seed 1 --progress none --set judge=false"
+RUN = "run --data npz:toy.npz --method pgd --images 24 --conditions none --seed 1 --progress none --set judge=false"
 SMALL = "--set campaign.shard=4"
 
 

@@ -95,7 +95,7 @@ def here(project, monkeypatch, command):
 MODEL = "--model things.pt@things.py:make"
 THINGS = f"{MODEL} --data folder:things?split=all"
 PAIR = "--model pair.pt@pair.py:make --data folder:pair?split=all"
-SHORT = "--seeds 4 --gradients 4 --conditions handheld"
+SHORT = "--images 4 --gradients 4 --conditions handheld"
 
 
 def test_own_classes_get_figures_of_the_declared_conditions_from_one_command(here, project):
@@ -117,7 +117,7 @@ def test_one_output_for_two_classes_is_a_model_like_any_other(here, project):
 
 def test_a_black_box_asks_at_once(here, project):
     began = time.process_time()
-    search = "--method natural-blackbox --queries 20 --witness none --seeds 2"
+    search = "--method natural-blackbox --queries 20 --witness none --images 2"
     code, said = here(f"run {THINGS} {search} --out three")
     assert code == 0, said
     assert "training" not in said
@@ -125,7 +125,7 @@ def test_a_black_box_asks_at_once(here, project):
     assert time.process_time() - began < 60
 
 
-@pytest.mark.parametrize("verb", ["doctor", "run --dry-run --seeds 4"])
+@pytest.mark.parametrize("verb", ["doctor", "run --dry-run --images 4"])
 def test_checks_are_quick_and_say_what_they_do(here, verb):
     began = time.process_time()
     code, said = here(f"{verb} {THINGS}")
@@ -158,7 +158,7 @@ def test_images_of_several_sizes_are_told_with_a_size_that_the_model_takes(
     Path("mixed/a").mkdir(parents=True)
     for i, side in enumerate((300, 480)):
         Image.fromarray(np.zeros((side, side, 3), np.uint8)).save(f"mixed/a/{i}.png")
-    for verb in ("run --seeds 2", "doctor"):
+    for verb in ("run --images 2", "doctor"):
         code, said = here(f"{verb} --model net.py:make --data folder:mixed?split=all")
         assert code == 2, said
         flat = " ".join(said.split())

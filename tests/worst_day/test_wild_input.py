@@ -10,7 +10,7 @@ from hardcase.plain import parse_toml, read_text
 from hardcase.registry import names
 from tiny import install
 
-RUN = "run --data npz:toy.npz --method none --seeds 12 --seed 1 --progress none -q --model model.py:make"
+RUN = "run --data npz:toy.npz --method none --images 12 --seed 1 --progress none -q --model model.py:make"
 
 DECLARATIONS = {
     "twice, by another name": (

@@ -332,7 +332,7 @@ def severity_curves(
         "model": subject.name,
         "data": images.name,
         "images": len(images),
-        "usable": len(usable),
+        "correctly_classified": len(usable),
         "clean_error": 1 - len(usable) / len(images),
         "corruptions": rows,
         "conditions": scaled,

@@ -42,7 +42,7 @@ def beside_runs(run: Run, measured: Measured, folders: Sequence[str]) -> list[di
                 "name": f"{other.record['model']} in {other.folder.name}",
                 **rate_of(theirs.shares, theirs.clusters),
                 "unmodified": rate_of(theirs.wrong.astype(float), theirs.clusters),
-                "difference": rate_of(mine.shares - theirs.shares, mine.clusters, low=-1.0),
+                "difference": mine.difference(theirs.shares),
                 "unmodified_difference": rate_of(
                     mine.wrong * 1.0 - theirs.wrong, mine.clusters, low=-1.0
                 ),
@@ -96,8 +96,7 @@ def rate_difference(run: Run, other: Run) -> dict[str, Any]:
     common images.
     """
     mine, theirs = common_samples(run, measured_rows(run.store), other)
-    found = rate_of(mine.shares - theirs.shares, mine.clusters, low=-1.0)
-    return {**found, "images": len(mine)}
+    return {**mine.difference(theirs.shares), "images": len(mine)}
 
 
 # What a new version of a model broke: stored inputs told apart, an oracle to search with, and what

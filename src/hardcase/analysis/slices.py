@@ -387,8 +387,8 @@ def having(tags: Tags, seeds: Sequence[str], names: str) -> set[str]:
 
 def attempted_labels(run: Run) -> dict[str, int]:
     """The class of each attempted seed, from which a candidate was tried, by its id."""
-    rows = run.seeds.select(["id", "label", "status", "looked"]).to_pylist()
-    tried = [row for row in rows if row["status"] in ("done", "out of time") and row["looked"]]
+    rows = run.seeds.select(["id", "label", "status", "evaluated"]).to_pylist()
+    tried = [row for row in rows if row["status"] in ("done", "out of time") and row["evaluated"]]
     return {row["id"]: row["label"] for row in tried}
 
 

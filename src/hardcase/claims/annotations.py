@@ -256,7 +256,7 @@ def _assembled(
     if len(stream) * math.prod(stream.shape) > HELD:
         raise Problem(
             f"the {len(stream):,} images of {title} take more than {HELD / 2**30:.0f} GB.",
-            fix="?resize=320 after the path, or fewer of them (--seeds)",
+            fix="?resize=320 after the path, or fewer of them (--images)",
         )
     images = stream.images()
     chosen = stream.rows.tolist()

@@ -82,7 +82,9 @@ def curve(
         write_atomically(out, checked_json(found))
     answer(flags, found, *_curves(found))
     if not flags.json:
-        flags.say(f"{found['usable']} of {found['images']} images classified correctly")
+        flags.say(
+            f"{found['correctly_classified']} of {found['images']} images classified correctly"
+        )
 
 
 def _curves(found: dict[str, Any]) -> Iterator[str | Table]:
@@ -142,7 +144,7 @@ def model_and_images(
         context = Context(config_of(run, flags, uses=uses, **named))
         if not flags.model:
             same_ingredients(run, context, flags, "model")
-        images = seeds_of(run)
+        images = seeds_of(run) if run.store.searching else context.seeds.images()
     else:
         context = named_context(flags, "curve", conditions=conditions)
         images = context.images(split)

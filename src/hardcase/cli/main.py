@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import signal
@@ -14,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
-from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NamedTuple
@@ -169,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:  # closed by the shell: what is told goes nowhere
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - it stays
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal without our signs gets others
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without our signs gets others
             stream.reconfigure(errors="replace")
     if "_HARDCASE_COMPLETE" in os.environ:  # a shell asks what could come next
         build()(args=words, prog_name="hardcase")
@@ -213,6 +213,8 @@ def _unwritable() -> str:
     """Why the standard output takes nothing, which is then thrown away; empty where it does."""
     try:
         os.write(sys.stdout.fileno(), b"\n")
+    except io.UnsupportedOperation:  # no file, as in a notebook: it takes everything
+        return ""
     except (OSError, ValueError) as error:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays
         return str(getattr(error, "strerror", None) or error)

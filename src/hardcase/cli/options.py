@@ -76,8 +76,8 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
     "Campaign": {
         "task": Row("What the model answers: classes, tags, boxes or masks.", "TASK"),
         "claims": Row("absent: also claim of each image that a class is not in it.", "WHICH"),
-        "seeds": Row("Number of seed images to start from.", "N"),
-        "split": Row("Which split the seeds come from."),
+        "images": Row("Images to search from; 60.", "N"),
+        "split": Row("Which split the images come from."),
         "seed": Row("Random seed.", "N"),
         "peer": Row("Another model to compare with; repeatable.", "MODEL"),
         "judge_features": Row("Network whose features judge the findings; repeatable.", "MODEL"),
@@ -87,14 +87,14 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "generator": Row("Generator whose latent space is searched.", "KIND[:NAME|PATH]"),
         "target": Row("Targeted search: only this predicted class counts as a failure.", "CLASS"),
         "criterion": Row("Coverage criterion that guides the search or is measured.", "NAME[:k=v]"),
-        "criteria": Row("Report coverage of the seeds alone and with the findings.", "A,B:k=v"),
+        "criteria": Row("Report coverage of the images alone and with the findings.", "A,B:k=v"),
         "conditions": Row("What the model must stand: a profile or a file.", "NAME|FILE|none"),
         "samples": Row("Random samples of the conditions per image; 4.", "N", least=1),
         "measure": Row("Images that are measured; as many as a minute is enough for.", "all|N"),
         "effects": Row("Measure the effect of every condition, however long it takes."),
         "rare": Row("Also estimate how rarely images without a failing draw fail."),
         "oracle": Row("label, disagreement, non-finite, any, regression.", "KIND"),
-        "keep": Row("first, best, best-per-label, all, or a number of findings per seed.", "WHICH"),
+        "keep": Row("first, best, best-per-label, all, or so many findings per image.", "WHICH"),
         "settings": Row("Any setting, e.g. method.population=30", "KEY=VALUE", ("--set",)),
         "allow_low_accuracy": Row("Accept a model near chance, or a generator that loses labels."),
         "trust_pickle": Row("Load weights that need unpickling, which can run code."),
@@ -103,10 +103,10 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "allow_changes": Row("Go on although ingredients have changed: into a new folder."),
     },
     "Budget": {
-        "queries": Row("Query budget per seed.", "N"),
-        "gradients": Row("Gradient budget per seed.", "N"),
-        "total_queries": Row("Total query budget, divided over the seeds.", "N"),
-        "total_gradients": Row("Total gradient budget, divided over the seeds.", "N"),
+        "queries": Row("Query budget per image.", "N"),
+        "gradients": Row("Gradient budget per image.", "N"),
+        "total_queries": Row("Total query budget, divided over the images.", "N"),
+        "total_gradients": Row("Total gradient budget, divided over the images.", "N"),
         "findings": Row("Stop at the end of the round that reaches this many findings.", "N"),
         "time": Row("Stop after the step in which the time is up.", "10m"),
     },
@@ -142,29 +142,22 @@ def shared(name: str) -> Any:
 AsFormat = Annotated[
     Format, typer.Option("--format", help="json: the result alone on standard output.")
 ]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")]
+OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
-def existing(folder: Path) -> Path:
-    """The folder that was named, if it exists: this is told before anything is imported."""
+def require_folders(*folders: Path) -> None:
+    """Tell of folders that do not exist, before anything is imported to read them."""
     from hardcase.errors import Problem
 
-    if not folder.exists():
+    for folder in folders:
+        if folder.exists():
+            continue
         fix = "the folder given to --out"
         runs = sorted(Path("runs").glob("*/run.json"), key=lambda path: path.stat().st_mtime)
         if runs:
             fix = shown(runs[-1].parent)
         raise Problem(f"{folder} is not a run folder: it does not exist.", fix=fix)
-    return folder
-
-
-def _all_existing(folders: list[Path]) -> list[Path]:
-    return [existing(folder) for folder in folders]
-
-
-Runs = Annotated[
-    list[Path], typer.Argument(metavar="RUN...", help="Run folders.", callback=_all_existing)
-]
-OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", callback=existing)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +170,7 @@ class CampaignFlags:
     method: str | None = None
     task: str | None = None
     claims: str | None = None
-    seeds: int | None = None
+    images: int | None = None
     split: Split | None = None
     seed: int | None = None
     peer: list[str] | None = None
@@ -266,6 +259,8 @@ def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb]
                 hint = _flag(known.name, Annotated[hint, own[known.name].option()])
             if known.name != "flags":
                 parameters.append(known.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
+        named = signature(verb, eval_str=True).parameters.items()
+        folders = [name for name, known in named if known.annotation in (OneRun, Runs)]
         kinds = get_type_hints(Flags)
         for name in names:
             hint = Annotated[kinds[name], shared(name)]
@@ -282,6 +277,9 @@ def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb]
         def called(**given: Any) -> Callable[[], None]:
             """What the command line then does."""
             given.pop(_HELP_ALL.name, None)
+            for name in folders:
+                found = given[name]
+                require_folders(*(found if isinstance(found, list) else [found]))
             flags = Flags(**{name: given.pop(name) for name in names})
             if "verbose" in names:
                 logging_to(verbose=flags.verbose, quiet=flags.quiet)

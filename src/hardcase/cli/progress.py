@@ -159,7 +159,7 @@ class Front(Stoppable):
         return Standing(
             phase=phase,
             elapsed=now - self.started,
-            seeds=int(self.record.get("seeds", 0)),
+            seeds=int(self.record.get("images", 0)),
             usable=self.usable,
             done=total.seeds,
             running=min(ahead, self.at_once) if searching else 0,
@@ -255,7 +255,7 @@ class Lines(Front):
     def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
         super().begin(record, usable, at_once)
         where = f"{record['method']} on {record['model']}, {record['data']}"
-        note(f"searching with {where}: {usable} usable of {record['seeds']} seeds")
+        note(f"searching with {where}: {usable} right of {record['images']} images")
 
     def open(self) -> None:
         self.thread.start()
@@ -285,7 +285,7 @@ def line(now: Standing) -> str:
     """Where a run stands, in one line."""
     if not now.usable:
         return f"{clock(now.elapsed)} {now.phase}"
-    counts = f"{now.done:,} of {now.usable:,} seeds done, {now.failing:,} failing (not judged)"
+    counts = f"{now.done:,} of {now.usable:,} images done, {now.failing:,} failing (not judged)"
     if now.others:
         counts += f", {now.others}"
     parts = [counts, f"{now.queries:,} queries, {now.speed:,.0f} per second"]
@@ -374,9 +374,9 @@ class Screen(Front):
         table = self._whole(now)
         table.add_row("budget", budget(self.record["budget"]) or "none")
         words = ("done", "running", "waiting", "skipped")
-        table.add_row("seeds", " · ".join(f"{getattr(now, word):,} {word}" for word in words))
+        table.add_row("images", " · ".join(f"{getattr(now, word):,} {word}" for word in words))
         tried = now.done + now.running
-        table.add_row("failing", f"{now.failing:,} of {tried:,} seeds · accepted: not judged")
+        table.add_row("failing", f"{now.failing:,} of {tried:,} images · accepted: not judged")
         if now.others:
             table.add_row("kept", now.others)
         last = "none yet" if now.since_new is None else f"{clock(now.since_new)} ago"

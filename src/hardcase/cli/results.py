@@ -100,7 +100,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         if "model" in used:
             now = Identity(parts_of(context.subject))
             require_same(then.only(now.parts), now)
-        if "seeds" in used and "seeds" in then.parts and not run.record.get("generated seeds"):
+        if "seeds" in used and "seeds" in then.parts and not run.record.get("generated_images"):
             parts = parts_of(seeds=context.seeds)
             now = Identity({name: one for name, one in parts.items() if name in then.parts})
             require_same(then.only(now.parts), now)
@@ -138,8 +138,8 @@ def declared_conditions(context: Context, run: Run | None) -> Conditions:
 
 @o.takes("format", "quiet", out=o.Row("Where the page goes.", "FILE.html"))
 def compare(folders: o.Runs, flags: o.Flags, out: Path | None = None) -> None:
-    """Compare runs with statistics: equal budgets, paired seeds, corrected tests;
-    one HTML page and its JSON twin.
+    """Compare runs: failure rates image by image, then what their searches found; one HTML page
+    and its JSON twin.
     """
     from hardcase.suite.compare import compare as side_by_side
 
@@ -151,21 +151,53 @@ def compare(folders: o.Runs, flags: o.Flags, out: Path | None = None) -> None:
 
 
 def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
-    columns = ("run", "method", "failing, of attempted", "accepted", "distinct", "queries")
+    """What a comparison says: failure rates first, then what the searches found."""
+    from hardcase.wording.numbers import rate as measured_rate
+
+    for pair in table["pairs"]:
+        line = _rates_line(pair)
+        if line:
+            yield line
+    searched = any(run["searched"] for run in table["runs"])
+    columns = ["run", "method", "failure rate"]
+    columns += ["failing, of attempted", "accepted", "clusters", "queries"] * searched
     rows = []
     for run in table["runs"]:
-        accepted = "not judged" if run["accepted"] is None else rate(run["accepted"])
-        counts = (rate(run["failing"]), accepted, run["distinct"], int(run["queries"]))
-        rows.append((run["name"], run["method"], *counts))
+        row = [run["name"], run["method"]]
+        row.append(measured_rate(run["risk"]) if run["risk"] else "not measured")
+        if searched:
+            accepted = "not judged" if run["accepted"] is None else rate(run["accepted"])
+            row += [rate(run["failing"]), accepted, run["clusters"], int(run["queries"])]
+        rows.append(row)
     yield grid("", columns, rows)
     yield table["sentence"]
-    for pair in table["pairs"]:
+    for pair in table["pairs"] if searched else ():
         tests = [(test["what"], test["test"], test["p"], test["p_holm"]) for test in pair["tests"]]
         title = f"{pair['first']} against {pair['second']}"
         yield grid(title, ("question", "test", "p", "p, corrected"), tests)
         if pair["changed"] is not None:
             changes = ("fixed", "still_failing", "newly_failing")
             yield facts({name.replace("_", " "): rate(pair["changed"][name]) for name in changes})
+
+
+def _rates_line(pair: dict[str, Any]) -> str:
+    """How the failure rates of two runs differ; nothing where one has none."""
+    from hardcase.wording.numbers import difference, percent
+
+    rates = pair["failure_rate"]
+    if rates is None:
+        return ""
+    both = f"{pair['first']} and {pair['second']}"
+    if "why" in rates:
+        return f"The failure rates of {both} cannot be compared: {rates['why']}"
+    missing = ""
+    if rates["missing"]:
+        missing = f"; {rates['missing']:,} images are missing in {pair['first']}"
+    return (
+        f"{pair['first']} fails in {percent(rates['first'])}, {pair['second']} in"
+        f" {percent(rates['second'])} of samples: {difference(rates['difference'])} on"
+        f" {rates['images']:,} common images{missing}."
+    )
 
 
 @o.takes(
@@ -263,6 +295,10 @@ def _gated(
             fix="--repaired-from alone: it compares with that run too",
         )
     before = repaired_from or baseline
+    if before is not None and before.resolve() == folder.resolve():
+        raise Problem(
+            f"{folder} is held against itself.", fix="--baseline with a run of the old version"
+        )
     old = None if before is None else opened(before)
     if (folder / RECORD).exists():
         if old is None or repaired_from is None:
@@ -277,7 +313,7 @@ def _gated(
         about |= {
             "known": [row["id"] for row in tally.known],
             "known_unused": tally.unused,
-            "label_check": str(judge.get("status") or judge.get("standing") or "unknown"),
+            "label_check": str(judge.get("status") or judge.get("status") or "unknown"),
         }
     elif limits.known:
         raise Problem(
@@ -345,19 +381,19 @@ def _replayed(said: dict[str, Any]) -> dict[str, str]:
         "model": said["model"],
         "fixed": rate(said["fixed"]),
         "still failing": rate(said["still_failing"]),
-        "seeds with a finding fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
+        "images with a finding fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
     }
     if said["accepted"] is not None:
         lines |= {"fixed, accepted findings": rate(said["accepted"]["fixed"])}
     return lines | {
-        "newly failing seeds": f"{rate(seeds['newly_failing'])} that were right before",
-        "newly right seeds": f"{rate(seeds['newly_right'])} that were wrong before",
-        "seeds, McNemar": f"p = {seeds['mcnemar_p']:.3g}",
-        "seeds, equal images once": "{better} better, {worse} worse, {neither} neither".format(
+        "newly failing images": f"{rate(seeds['newly_failing'])} that were right before",
+        "newly right images": f"{rate(seeds['newly_right'])} that were wrong before",
+        "images, McNemar": f"p = {seeds['mcnemar_p']:.3g}",
+        "images, equal ones once": "{better} better, {worse} worse, {neither} neither".format(
             **seeds["groups"]
         )
         + f"; p = {seeds['groups_p']:.3g}",
-        "seeds and findings, McNemar": f"p = {said['mcnemar_p']:.3g}",
+        "images and findings, McNemar": f"p = {said['mcnemar_p']:.3g}",
     }
 
 
@@ -401,7 +437,7 @@ def export(
 
     run = opened(folder)
     where = flags.out or folder.with_name(f"{folder.name}-{to}")
-    about = f"{len(run):,} findings under the labels of their seeds, from {shown(folder)}"
+    about = f"{len(run):,} findings under the labels of their images, from {shown(folder)}"
     if to is To.hardest:
         from hardcase.repair.hardest import export_hardest
 

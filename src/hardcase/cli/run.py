@@ -76,7 +76,7 @@ def closing(run: Run, said: Decision) -> list[str]:
 
     search, checked = list[str](), list[str]()
     if run.store.searching:
-        counts = run.counts()["funnel"]
+        counts = run.counts()["search_results"]
         search = [*_generated(run.record), search_sentence(run.record["method"], counts)]
         judged = run.verdicts is not None
         about: dict[str, Any] = {"findings": len(run), "judged": judged}
@@ -90,14 +90,14 @@ def closing(run: Run, said: Decision) -> list[str]:
 
 def _generated(record: dict[str, Any]) -> list[str]:
     """How many samples a generator made for its seeds, and who classified them as asked."""
-    made = record.get("generated seeds")
+    made = record.get("generated_images")
     if not made:
         return []
     told = "checked by nobody else"
     if made["by"]:
         told = f"{made['verified']} of these verified by most of {len(made['by'])} others"
     return [
-        f"generated seeds: {made['generated']} samples, {made['correctly classified']} correctly"
+        f"generated images: {made['generated']} samples, {made['correctly_classified']} correctly"
         f" classified by the subject, {told}"
     ]
 
@@ -126,7 +126,7 @@ Retrained = Annotated[
 
 
 SHOWN = (
-    *("config", "model", "data", "method", "conditions", "witness", "baseline", "seeds", "seed"),
+    *("config", "model", "data", "method", "conditions", "witness", "baseline", "images", "seed"),
     "settings",
     *("queries", "time", "device", "workers", "out", "dry_run", "quiet"),
 )
@@ -212,7 +212,7 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     numbers = {"seconds": each * usable, "bytes": memory, "prepared": prepared}
     answer(flags, {**told, **numbers}, facts(told))
     if not flags.json:
-        note("estimates: seeds that fail early take less; risk and judging come on top")
+        note("estimates: images that fail early take less; risk and judging come on top")
 
 
 def _declared(context: Context) -> str:
@@ -250,7 +250,7 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
     request = Request().ask(values, "hardcase.toml")
     if flags.device:
         request.ask({"device": flags.device}, "flag", "--device")
-    wanted = request.config(stored=values.get("given"))
+    wanted = request.config(stored=values.get("given", {}))
     if not flags.allow_changes:
         same_source(record, wanted)
     require(wanted.model_dump(), folder, trusted=flags.trust)
@@ -346,8 +346,10 @@ def _small(folder: Path) -> dict[str, Any]:
     path = folder / "status.json"
     now = read_json(path, needed=False)
     quiet = time() - path.stat().st_mtime if path.exists() else None
-    names = ("method", "model", "data", "seeds", "created", "complete", "budget", "kinds")
-    said = {name: record.get(name) for name in (*names, "funnel", "findings", "phases", "risk")}
+    names = ("method", "model", "data", "images", "created", "complete", "budget", "kinds")
+    said = {
+        name: record.get(name) for name in (*names, "search_results", "findings", "phases", "risk")
+    }
     return {**said, "conditions": record.get("conditions"), "status": now, "quiet": quiet}
 
 
@@ -398,7 +400,7 @@ def _phase_line(name: str, said: dict[str, Any]) -> str:
 def _search_line(said: dict[str, Any]) -> str:
     """How far the search is, and whether it seems to have died."""
     now = said["status"]
-    funnel = said["funnel"] or {}
+    funnel = said["search_results"] or {}
     failing = funnel.get("failing", now.get("failing", 0))
     done = f"{now.get('shards_done', 0):,} of {now.get('shards', 0):,} shards"
     told = f"{done}, {failing:,} images with a failure, {now.get('queries', 0):,} queries"

@@ -49,10 +49,10 @@ CANVASES = {
 
 @o.takes(
     *("seed", "out", "device", "show", *o.WATCHED),
-    seeds=o.Row("Of detection and tags: images to search from.", "N", least=1),
+    images=o.Row("Of detection and tags: images to search from.", "N", least=1),
     task=o.Row("detection and tags: of digits on canvases, by networks trained here."),
 )
-def demo(flags: o.Flags, seeds: int = 60, task: DemoTask = DemoTask.classes) -> None:
+def demo(flags: o.Flags, images: int = 60, task: DemoTask = DemoTask.classes) -> None:
     """Measure a network that reads digits under a telephone's conditions, repair it, and measure
     the repaired one: FAIL, REPAIRED, PASS. Trains what is missing.
     """
@@ -61,7 +61,7 @@ def demo(flags: o.Flags, seeds: int = 60, task: DemoTask = DemoTask.classes) -> 
     home = flags.out or free(Path("runs/demo"))
     refuse_used(home)
     if task != DemoTask.classes:
-        _claims_demo(CANVASES[task], home, seeds, flags)
+        _claims_demo(CANVASES[task], home, images, flags)
         return
     from hardcase.suite.gate import decision_of
 
@@ -166,13 +166,13 @@ def _conclude(run: Run, page: Path, flags: o.Flags) -> None:
         typer.launch(page.absolute().as_uri())
 
 
-def _claims_demo(world: dict[str, Any], home: Path, seeds: int, flags: o.Flags) -> None:
+def _claims_demo(world: dict[str, Any], home: Path, images: int, flags: o.Flags) -> None:
     """One search of a detector or tagger under declared conditions, and its report."""
     from hardcase.api import conduct
     from hardcase.config import parse
     from hardcase.report import report as write_report
 
-    base = {"method": "natural", "conditions": "scanner", "data": "canvas5k", "seeds": seeds}
+    base = {"method": "natural", "conditions": "scanner", "data": "canvas5k", "images": images}
     place = {"seed": flags.seed or 0, "device": flags.device or "auto"}
     run = None
     folder = home / "natural"
@@ -264,25 +264,24 @@ CONFIG = """\
 model = "{model}"      # zoo:NAME, file.py:factory, weights@file.py:factory, hf:, timm:, onnx: ...
 data = "{data}"        # folder:PATH (?resize=224&crop=center), csv:, npz:, parquet:, mnist5k ...
 # method = "natural"   # chosen by what the model offers; others: hardcase list methods
-seeds = {seeds}            # images to start from
+images = {images}            # images to search from
 seed = 0               # everything random follows from it
 # conditions = "handheld"  # how often it fails there is measured; chosen by the images: scanner,
 #                            handheld, phone, fixed-camera, outdoors, microscope, FILE.toml or none
-# references = ["zoo:lenet1"]  # models of the same data to compare with
+# baseline = ["zoo:lenet1"]  # models, or folders of runs, to compare with on the same samples
 
 [subject]              # how the model wants its images, where it does not say so itself
 # mean = [0.485, 0.456, 0.406]
 # std = [0.229, 0.224, 0.225]
 
-[budget]               # per seed; without them the method's own
+[budget]               # per image; without them the method's own
 # queries = 400
 # gradients = 100
 
 [limits]               # read by `hardcase gate` and shown by the report
-# risk = 0.05          # share of random conditions under which it fails, at most
-risk_margin = 0.01     # by how much that may exceed the share of the version before
-# accuracy = 0.95
-usable = 20            # fewer usable seeds than this never pass
+# risk = 0.05          # failure rate under the declared conditions, at most
+margin = 0.01          # by how much it may exceed the baseline's
+# accuracy = 0.95      # on unmodified images, at least
 """
 
 
@@ -307,7 +306,7 @@ def init(
             named[name] = found
             flags.say(text)
     model, data = named["model"] or "", named["data"] or ""
-    filled = CONFIG.format(model=model or "zoo:lenet5", data=data or "mnist5k", seeds=100)
+    filled = CONFIG.format(model=model or "zoo:lenet5", data=data or "mnist5k", images=60)
     write_atomically(target, filled.encode())
     tell(f"wrote {shown(target)}")
     doubtful = not (model and data) or model.endswith("file.py:factory")
@@ -323,6 +322,7 @@ def open_run(
     ] = False,
 ) -> None:
     """Write the report of a run and open it in the browser."""
+    o.require_folders(folder)
     from hardcase.report import report
 
     # always anew: a page that came with somebody else's folder may hold any script

@@ -332,11 +332,11 @@ def _closing(run: Run, quiet: bool) -> str:
         return str(run.folder)
 
     judge = run.record["judge"]
-    confident = rate(judge["silence"]["silent"])
+    confident = rate(judge["high_confidence"]["high_confidence"])
     lines = [
         f"{run.record['method']} on {run.record['model']}, {run.record['data']}",
         run.summary(),
-        f"label check: {judge['standing']}",
+        f"label check: {judge['status']}",
         *independence(run.record),
         f"of the accepted findings {confident} are as confident as correct predictions",
     ]

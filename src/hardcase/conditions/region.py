@@ -37,7 +37,7 @@ from hardcase.conditions.risk import (
     seeds_of,
 )
 from hardcase.randomness import Rng, keys_of, reserved
-from hardcase.statistics import bounded_mean_interval
+from hardcase.statistics import ONE_SIDED, bounded_mean_interval
 from hardcase.types import Images, Model
 
 __all__ = ["Limit", "Region", "RegionTable", "WorstRegion", "choose_region", "region_of_shard"]
@@ -53,7 +53,7 @@ SMALLEST = 0.05
 """The least share of all samples that a region contains."""
 BEAM = 24
 """Regions that are narrowed further, of each number of limits."""
-CERTAIN = 1.645
+CERTAIN = ONE_SIDED
 """The normal quantile of the bound by which regions are compared."""
 SAMPLES = 4
 """Fresh samples in the region per reserved image."""
@@ -198,7 +198,7 @@ def choose_region(
         return None
     samples = samples_of(box, names, failed.shape[1], seed=seed)
     z = samples.z.flatten(0, 1)
-    hard = failed if margins is None else _hard(margins[rows])
+    hard = failed if margins is None else _hard(failed, margins[rows])
     limits = _best_limits(box, z, hard.flatten())
     if not limits:
         return None
@@ -299,12 +299,20 @@ def worst_region(region: Region | None, tables: Sequence[RegionTable]) -> WorstR
 # --- the search
 
 
-def _hard(margins: Float[Tensor, "n k"]) -> Bool[Tensor, "n k"]:
-    """The tenth of the samples that are hardest in comparison with their image's others."""
+def _hard(failed: Bool[Tensor, "n k"], margins: Float[Tensor, "n k"]) -> Bool[Tensor, "n k"]:
+    """The tenth of the samples that are hardest in comparison with their image's others.
+
+    Of margins that take few values, as those of labels alone, many share the last place: then only
+    what is harder than that, and where nothing is, what failed.
+    """
     finite = margins.double().nan_to_num(posinf=1e6, neginf=-1e6)
     above = finite - finite.mean(1, keepdim=True)
     place = int((1 - HARDEST) * (above.numel() - 1))
-    return above >= above.flatten().sort().values[place]
+    least = above.flatten().sort().values[place]
+    hard = above >= least
+    if float(hard.double().mean()) > 2 * HARDEST:
+        hard = above > least
+    return hard if bool(hard.any()) else failed
 
 
 def _best_limits(

@@ -268,7 +268,7 @@ def verified_seeds(
     **how: Any,
 ) -> tuple[Images, dict[str, Any]]:
     """Fresh samples that the subject and most of `verifiers` classify as asked, and counts."""
-    tally = {"generated": 0, "correctly classified": 0, "verified": 0}
+    tally = {"generated": 0, "correctly_classified": 0, "verified": 0}
     others = majority(verifiers)
 
     def accept(x: Tensor, y: Tensor) -> Bool[Tensor, " m"]:
@@ -277,7 +277,7 @@ def verified_seeds(
         if verifiers:
             both = own & others(x, y)
         tally["generated"] += len(y)
-        tally["correctly classified"] += int(own.sum())
+        tally["correctly_classified"] += int(own.sum())
         tally["verified"] += int(both.sum())
         return both
 

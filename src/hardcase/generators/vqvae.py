@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +22,7 @@ from hardcase.registry import generator
 from hardcase.tensors import from_bytes
 from hardcase.training.cards import History, TrainingRecipe, pick
 from hardcase.training.loop import Goal, Player, duel, fit
+from hardcase.training.monitor import refuse_long
 from hardcase.types import Images
 
 
@@ -29,19 +32,46 @@ def _train(
     """Reconstruction; with a `mix`, ARGUS's discriminators go on from the one that was begun."""
     reduction = options["reduction"] or "mean"
     if options["mix"]:
-        net.load_state_dict(options["begun"]().state_dict())
         if options["joint_epochs"] is not None:
             recipe = replace(recipe, epochs=options["joint_epochs"], steps=0)
         how = {**how, "name": f"vqvae with mix {options['mix']}"}
         weights = (options["latent_weight"], options["image_weight"])
-        history = train_jointly(
-            net, images, recipe, mix=options["mix"], weights=weights, reduction=reduction, **how
-        )
+        joint = partial(train_jointly, mix=options["mix"], weights=weights, reduction=reduction)
+        # The generator that it goes on from may take minutes itself: whether the second training
+        # will be refused is known before the first.
+        forecast_jointly(joint, net, images, recipe, how)
+        net.load_state_dict(options["begun"]().state_dict())
+        history = joint(net, images, recipe, **how)
     else:
         start_linear(net, images)
         history = fit(net, images, reconstruct(images, reduction), recipe, **how)
     healthy(net, images)
     return history
+
+
+TRIED = 4
+"""Steps of a training that are timed before it begins; the first warms up."""
+
+
+def forecast_jointly(
+    joint: Callable[..., History],
+    net: VqVae,
+    images: Images,
+    recipe: TrainingRecipe,
+    how: Settings,
+) -> None:
+    """Time a few steps of joint training on a copy, and say or refuse what all of them take."""
+    clock: list[float] = []
+    joint(
+        copy.deepcopy(net),
+        images.first(recipe.batch),  # one step an epoch
+        replace(recipe, epochs=TRIED, steps=0),
+        device=how.get("device", "cpu"),
+        on_step=lambda step: clock.append(time.monotonic()),
+    )
+    epochs, inside = recipe.rounds(len(images))
+    pace = (clock[-1] - clock[0]) / max(len(clock) - 1, 1)
+    refuse_long(pace * epochs * inside, f"{how['name']} on {images.name}")
 
 
 _vqvae = partial(

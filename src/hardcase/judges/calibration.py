@@ -359,7 +359,8 @@ def fitted(rules: Rules, trainings: Sequence[Signals], people: People) -> Decisi
     agreed = truth >= 0  # what people are split about is neither right nor wrong
     kept = (truth[agreed] == 1).double()
     high = precise_from(chances.amin(0)[agreed], kept, 1 - kept)
-    low = 1 - precise_from(1 - chances.amax(0)[agreed], 1 - kept, kept)
+    # rated losses are few: the first image that people kept ends what is called lost
+    low = 1 - precise_from(1 - chances.amax(0)[agreed], 1 - kept, kept, settled=1)
     return replace(scaled, low=min(low, high), high=high)
 
 

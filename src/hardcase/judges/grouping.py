@@ -104,7 +104,7 @@ def group_findings(
 
 def thumbnails(run: Run, rows: Sequence[int]) -> Tensor:
     """Findings as rows of numbers: their pixels, or those of their thumbnails."""
-    channels, height, width = run.record["image"]
+    channels, height, width = run.record["shape"]
     batch = 4096
     if max(height, width) > SMALL:
         height = width = THUMBNAIL

@@ -261,7 +261,7 @@ def held_out_entry(run: Run, judge: TrainedJudge, verdicts: Verdicts) -> dict[st
     """Return what run.json and the report say of the held-out judge."""
     rows = zip(run.findings["seed"].to_pylist(), verdicts.verdict, strict=True)
     accepted = {seed for seed, verdict in rows if verdict == "kept"}
-    attempted = run.counts()["funnel"]["attempted"] or 0
+    attempted = run.counts()["search_results"]["searched"] or 0
     return {
         "held_out": list(_searched(run)),
         **{name: judge.card[name] for name in ("weights", "accuracy", "measured_images")},
@@ -283,7 +283,7 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     stated = tuple(run.record.get("judge_features") or ())
     if stated:
         require({"judge_features": stated}, run.folder)
-    if stated or not is_photographic(run.record["image"]):
+    if stated or not is_photographic(run.record["shape"]):
         return stated
     parameters = (run.record.get("hashes") or {}).get("parameters") or {}
     subject = known_as(run.record["model"], parameters.get("subject", ""))
@@ -330,7 +330,7 @@ def _splits_of(run: Run, request: JudgeRequest) -> tuple[ImageSet, ImageSet]:
         return found.held()
 
     own = run.record.get("split", "test")
-    photographs = is_photographic(run.record["image"])
+    photographs = is_photographic(run.record["shape"])
     names = ["test", "train"]
     if own == "train":
         names.reverse()
@@ -374,7 +374,7 @@ def _equal(now: torch.Tensor, stored: torch.Tensor) -> list[bool]:
 
 def check(run: Run, known: Provenance) -> None:
     """Refuse a judge that may not judge a run, by what it is made of."""
-    given = (*run.record["image"], len(run.record["classes"]))
+    given = (*run.record["shape"], len(run.record["classes"]))
     if known.image is not None and known.image != given:
         shapes = ["{} x {} x {} with {} classes".format(*each) for each in (given, known.image)]
         raise Problem(
@@ -421,7 +421,7 @@ def _never_seen(run: Run, known: torch.Tensor) -> None:
     total = len(run.seeds)
     count = sum(
         int(torch.isin(fingerprints(run.seed_images(range(total)[part])), known).sum())
-        for part in chunks(total, group_rows(run.record["image"]))
+        for part in chunks(total, group_rows(run.record["shape"]))
     )
     if count > KNOWN * total:
         raise Problem(
@@ -452,7 +452,7 @@ def independence(run: Run, judge: Provenance) -> dict[str, Any] | None:
     if not witnesses or not judge.networks:
         return None
     known = witnesses.get("independence") or {}
-    images = known.get("training images")
+    images = known.get("training_images")
     shared: dict[str, int] | str = "not known"
     trained_on: list[str] | str = "not known"
     searched = list[str]()
@@ -470,9 +470,9 @@ def independence(run: Run, judge: Provenance) -> dict[str, Any] | None:
     return {
         "networks": "none shared",
         "lineage": {**dict(known.get("lineage") or {}), "judge": list(judge.lineages) or [OWN]},
-        "training images": shared,
-        "trained on": {
-            "witnesses": known.get("trained on", "not known"),
+        "training_images": shared,
+        "trained_on": {
+            "witnesses": known.get("trained_on", "not known"),
             "judge": trained_on,
             "searched": searched,
         },
@@ -487,7 +487,7 @@ def independence_in_words(entry: Mapping[str, Any] | None) -> list[str]:
         role: value if isinstance(value, str) else " and ".join(dict.fromkeys(value))
         for role, value in entry["lineage"].items()
     }
-    images = entry["training images"]
+    images = entry["training_images"]
     shared = "whether witnesses and judge share any is not known"
     if isinstance(images, Mapping):
         shared = (
@@ -497,8 +497,8 @@ def independence_in_words(entry: Mapping[str, Any] | None) -> list[str]:
     lineage = "lineage: " + ", ".join(f"{role} {text}" for role, text in names.items())
     if entry["lineage"].get("subject") in (entry["lineage"].get("witnesses") or ()):
         lineage += "; a witness is of the subject's own"
-    trained_on = f"witnesses were trained on: {entry['trained on']['witnesses']}"
-    searched = " and ".join(entry["trained on"]["searched"])
+    trained_on = f"witnesses were trained on: {entry['trained_on']['witnesses']}"
+    searched = " and ".join(entry["trained_on"]["searched"])
     if searched:
         trained_on += (
             f"; the judge was trained to keep the label under changes of {searched}: its answer is"

@@ -95,8 +95,9 @@ class RatedImages:
         source: Whose images, and which part of them the constants were fitted to.
         rules: What replaces the scale, offset and thresholds of a rule, by question.
         data: Names of the data sets whose runs they say something of.
-        methods: By method, what the judge accepted of its rated images that were not fitted to,
-            how many of these people kept, and how many rated images lost their label.
+        methods: By method, how many of its rated images that were not fitted to the judge
+            ``accepted``, how many of those both raters kept (``right``), and how many rated
+            ``losses`` of a label there were.
     """
 
     source: str
@@ -333,7 +334,7 @@ class TrainedJudge:
         return {
             **{name: self.card[name] for name in names},
             "calibrated": self.calibration is not None,
-            "standing": self.standing,
+            "status": self.standing,
             "rules": {name: asdict(rule) for name, rule in self.rules.items()},
             "calibration": self.calibration,
             **{name: self.card[name] for name in more},
@@ -480,7 +481,7 @@ class NormJudge:
         return {
             "name": "norm",
             "calibrated": False,
-            "standing": "only changes of at most 8/255 are decided; nobody judged the others",
+            "status": "only changes of at most 8/255 are decided; nobody judged the others",
         }
 
 

@@ -92,7 +92,7 @@ class ReservedJudge:
             "weights": self.encoder.hash,
             "members": {"encoder 1": self.encoder.hash},
             "calibrated": False,
-            "standing": f"uncalibrated: {self.encoder.spec} took no part in the search and its"
+            "status": f"uncalibrated: {self.encoder.spec} took no part in the search and its"
             " first answer counts; no person has rated images of this data",
             "encoders": [self.encoder.spec],
             "lineages": list(filter(None, [self.encoder.lineage])),

@@ -22,9 +22,13 @@ from hardcase.judges.training_data import Exam
 from hardcase.statistics import Rate
 
 PRECISION = 0.98
-"""The label is called kept where this share of the images above keep it, and lost where this share
-of the images below have lost it.
+"""The label is to be called kept where this share of the images above keep it, and lost where this
+share of the images below have lost it.
 """
+FITTED_PRECISION = 0.99
+"""What is asked of the images that a threshold is fitted to: a threshold flatters those."""
+SETTLED = round(1 / (1 - FITTED_PRECISION))
+"""Images among which one error is what is allowed; a share of fewer says too little."""
 DIGITS = 4
 """Probabilities are rounded to so many decimals before they are compared and stored."""
 FOREIGN = 0.01
@@ -263,18 +267,29 @@ def fit_to_people(
 
 
 def precise_from(
-    probability: Float[Tensor, " m"], right: Float[Tensor, " m"], wrong: Float[Tensor, " m"]
+    probability: Float[Tensor, " m"],
+    right: Float[Tensor, " m"],
+    wrong: Float[Tensor, " m"],
+    *,
+    settled: int = SETTLED,
 ) -> float:
-    """Return the lowest probability from which on `PRECISION` of the images are right, whichever
-    higher one is taken instead; 1 if there is none.
+    """Return the lowest probability such that from it, and from every higher one that takes in
+    `settled` images or more, `FITTED_PRECISION` of the images are right; 1 if there is none.
+
+    It is not the lowest from which the share holds: many easy images would pay for doubtful ones.
     """
     order = probability.argsort(descending=True)
     hits = right[order].cumsum(0)
     misses = wrong[order].cumsum(0)
-    good = (hits / (hits + misses) >= PRECISION).nonzero()
-    if not len(good):
+    good = hits / (hits + misses) >= FITTED_PRECISION
+    first = min(settled, len(good)) - 1
+    bad = (~good[first:]).nonzero()
+    last = len(good) - 1
+    if len(bad):
+        last = first + int(bad.min()) - 1
+    if last < first:
         return 1.0
-    return float(probability[order][int(good.max())])
+    return float(probability[order][last])
 
 
 def with_thresholds(
@@ -282,8 +297,9 @@ def with_thresholds(
 ) -> DecisionRule:
     """Choose thresholds on made images, both kinds of which count alike however many there are.
 
-    Yes from where `PRECISION` of those above are so, no where that share of those below are not,
-    undecided between. Thresholds that people's answers give replace them.
+    Yes from the lowest probability above which `PRECISION` of them are so, no below the highest
+    one below which that share are not, undecided between. Thresholds that people's answers give
+    replace them.
     """
     probability = rule.probability(signals).cpu()
     truth = truth.cpu()
@@ -291,9 +307,19 @@ def with_thresholds(
         return replace(rule, low=0.0, high=1.0)
     right = truth.double() / truth.sum()
     wrong = (~truth).double() / (~truth).sum()
-    high = precise_from(probability, right, wrong)
-    low = 1 - precise_from(1 - probability, wrong, right)
+    high = _lowest_precise(probability, right, wrong)
+    low = 1 - _lowest_precise(1 - probability, wrong, right)
     return replace(rule, low=min(low, 0.5), high=max(high, 0.5))
+
+
+def _lowest_precise(
+    probability: Float[Tensor, " m"], right: Float[Tensor, " m"], wrong: Float[Tensor, " m"]
+) -> float:
+    order = probability.argsort(descending=True)
+    hits = right[order].cumsum(0)
+    misses = wrong[order].cumsum(0)
+    good = (hits / (hits + misses) >= PRECISION).nonzero()
+    return float(probability[order][int(good.max())]) if len(good) else 1.0
 
 
 def error_rates(words: Sequence[str], truth: Int[Tensor, " m"]) -> dict[str, Any]:
@@ -313,6 +339,7 @@ def error_rates(words: Sequence[str], truth: Int[Tensor, " m"]) -> dict[str, Any
         "lost_right": Rate(lost.count(0), len(lost) - lost.count(-1)).to_json(),
         "unsure": Rate(sum(word == "unsure" for word in words), len(pairs)).to_json(),
         "split": sum(right == -1 for _, right in pairs),
+        "losses": sum(right == 0 for _, right in pairs),
     }
 
 
@@ -338,6 +365,6 @@ def silent(
     return found, {
         "refused": REFUSED,
         "alarm": alarm,
-        "silent": Rate(count, total).to_json(),
+        "high_confidence": Rate(count, total).to_json(),
         "caught": Rate(total - count, total).to_json(),
     }

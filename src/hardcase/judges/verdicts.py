@@ -53,6 +53,7 @@ from hardcase.runs.identity import Identity, judge_identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import to_parquet
 from hardcase.runs.verify import strict_arithmetic
+from hardcase.statistics import Rate
 from hardcase.tensors import chunks
 from hardcase.training import cards
 from hardcase.types import ImagePairs, Judge, Verdicts
@@ -67,7 +68,7 @@ _COLUMNS = {
     "root_mean_square": pa.float32(),
     "group": pa.string(),
     "class_seen": pa.int32(),
-    "silent": pa.bool_(),
+    "high_confidence": pa.bool_(),
     "representative": pa.bool_(),
     "closest": pa.bool_(),
     **dict.fromkeys(
@@ -77,8 +78,6 @@ _COLUMNS = {
 }
 AT_ONCE = 2**26
 """Pixel values of the findings that a judge is asked about at once."""
-NEVER_RATED = "never held against people"
-"""What is said of the verdicts on a method of which people rated no image."""
 
 
 def judge(
@@ -123,7 +122,7 @@ def judge(
         >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
         >>> def trusting(pairs):
         ...     return hc.Verdicts(["kept"] * len(pairs))
-        >>> hc.judge(run, by=trusting).counts()["funnel"]["accepted"] > 0
+        >>> hc.judge(run, by=trusting).counts()["search_results"]["accepted"] > 0
         True
     """
     if not isinstance(run, Run):
@@ -233,7 +232,7 @@ def judge_run(
         **measured,
         "id": ids,
         "verdict": list(verdicts.verdict),
-        "silent": quiet.tolist(),
+        "high_confidence": quiet.tolist(),
         "representative": [False] * len(table),
         "closest": [False] * len(table),
         **placed,
@@ -243,7 +242,7 @@ def judge_run(
     entry = {
         **_described(judge),
         "groups": groups,
-        "silence": facts,
+        "high_confidence": facts,
         "independence": independence(run, known),
         "controls": _judge_controls(run, judge),
     }
@@ -277,7 +276,7 @@ def _described(judge: Judge) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "name": name_of(judge),
         "calibrated": False,
-        "standing": "supplied by the user; its error rates are not known here",
+        "status": "supplied by the user; its error rates are not known here",
     }
     if not hasattr(judge, "about"):
         return entry
@@ -306,12 +305,16 @@ def against_people(run: Run, entry: Mapping[str, Any]) -> dict[str, Any] | None:
     method = str(run.record.get("method")).partition("@")[0]
     if measured:
         rates = measured.get(method)
-        return rates and {"method": method, "precision": rates["precision"]}
+        return rates and {
+            "method": method,
+            **{name: rates[name] for name in ("precision", "losses")},
+        }
     rated = entry.get("rated") or {}
     if run.record.get("data") not in rated.get("data", ()):
         return None
     row = rated["methods"].get(method)
-    return row and {"method": method, **row}
+    precision = row and Rate(row["right"], row["accepted"]).to_json()
+    return row and {"method": method, "precision": precision, "losses": row["losses"]}
 
 
 def _count_changed(
@@ -356,7 +359,7 @@ def pairs_of(run: Run, rows: Sequence[int]) -> ImagePairs:
     """Return findings of a stored run beside the images that they were made from."""
     table = run.findings.take(pa.array(rows, pa.int64()))
     places = [run.seed_rows[name] for name in table["seed"].to_pylist()]
-    x = original = torch.zeros(0, *run.record["image"], dtype=torch.uint8)
+    x = original = torch.zeros(0, *run.record["shape"], dtype=torch.uint8)
     if places:
         x = run.images(rows)
         original = run.seed_images(places)
@@ -367,7 +370,7 @@ def judge_findings(judge: Judge, run: Run) -> tuple[Verdicts, dict[str, list[flo
     """Return the verdicts on all findings and how visible their changes are; no more than a part of
     the images is in memory. What changed too little to change a label keeps it, whoever judges.
     """
-    size = max(256, AT_ONCE // math.prod(run.record["image"]))
+    size = max(256, AT_ONCE // math.prod(run.record["shape"]))
     found = list[Verdicts]()
     measured: dict[str, list[float]] = {}
     for part in chunks(max(len(run), 1), size):

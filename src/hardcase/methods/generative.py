@@ -20,7 +20,6 @@ from hardcase.searches.gradient import AdamAscent
 from hardcase.searches.interpolation import AnchoredSteps, Bisection, GrowingMix, Interpolation
 from hardcase.spaces.activations import (
     Activations,
-    InStages,
     Styles,
     conditioned_stages,
     early_places,
@@ -181,7 +180,6 @@ def style_mixing(
             f"untouched is {untouched}, steps {steps}, halvings {halvings}; the generator has"
             f" {len(stages)} stages that are told the class, and one of them is mixed at least."
         )
-    assert isinstance(space.generator, InStages)
     mixed = stages[untouched:]
     per_class = len(mixed) * steps + halvings
     return _mixture(

@@ -263,11 +263,10 @@ def _require_better_than_chance(
     predicted = logits.argmax(1)
     present = len(set(images.y.tolist()))
     constant = present > 1 and len(set(predicted.tolist())) == 1
-    guesses = may_be_guessing(right, len(images), classes)
-    if present == 1 and right:
+    if (present == 1 and right) or (accuracy > 2 / classes and not constant):
         return
-    rarely = classes > 2 and accuracy <= 2 / classes
-    if not (guesses or constant or rarely):
+    guesses = may_be_guessing(right, len(images), classes)
+    if classes == 2 and not (guesses or constant):  # nobody gets more than twice the chance
         return
     cause = _cause(subject, images, logits)
     if not (guesses or constant) and (cause is None or cause.name == "no weights"):

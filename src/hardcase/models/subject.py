@@ -125,9 +125,7 @@ class Subject(nn.Module):
         self.train(False)
         if self.uncopied:
             self._beginning = digest_tensors(self.net.state_dict())
-        self._first: tuple[Tensor, Tensor] | None = (
-            None  # the first images it was asked, its answer
-        )
+        self._first: tuple[Tensor, Tensor] | None = None  # images it was asked first, its answer
         self._writes_over = False  # whether a layer was seen to write over the output of another
         order = [] if channels == "rgb" else [channels]
         self.hash = digest([digest_tensors(self.state_dict()), repr(self.net), outputs, *order])

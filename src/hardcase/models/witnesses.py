@@ -349,7 +349,7 @@ def witness_record(
                 "subject": _lineage(subject),
                 "witnesses": [_lineage(one) for one in witnesses],
             },
-            "training images": learned,
-            "trained on": trained_on,
+            "training_images": learned,
+            "trained_on": trained_on,
         },
     }

@@ -192,7 +192,7 @@ class StoredRepair:
             keys = [one.name for one in fields(ProofRow)]
             rows = tuple(ProofRow(*(row[key] for key in keys)) for row in record["proof"]["rows"])
             expected = str(record["weights"])
-            _ = str(record["parents"]["hash"])
+            _ = str(record["parents"]["hash"]), str(record["verdict"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise Problem(f"{folder / RECORD} cannot be read: {error}", fix=again) from error
         if not sound:
@@ -223,7 +223,7 @@ class StoredRepair:
         declared = run.record.get("conditions")
         if declared is None:
             raise Problem(f"{run.folder} was measured without declared conditions.")
-        shape = tuple(run.record["image"])
+        shape = tuple(run.record["shape"])
         if conditions_digest(Conditions.load(declared), shape) != self.record["conditions_digest"]:
             raise Problem(
                 f"the repair was proved under other conditions than those of {run.folder}.",
@@ -238,8 +238,8 @@ def repair_checks(folder: Path, before: Run, limits: GateLimits) -> list[Check]:
     Args:
         folder: The folder of the repair.
         before: A verified run of the network before.
-        limits: The project's limits. A margin that was given to the repair itself never counts,
-            unless it is the stricter.
+        limits: The project's limits. Without a margin among them it is what the images can show.
+            A margin that was given to the repair itself never counts, unless it is the stricter.
 
     Raises:
         Problem: If the folder is not what was written, or of another network or conditions.
@@ -247,7 +247,11 @@ def repair_checks(folder: Path, before: Run, limits: GateLimits) -> list[Check]:
     require_believable(before)
     stored = StoredRepair.read(folder)
     stored.require_parent(before)
-    found = [_check(row, limits.margin) for row in stored.rows if not row.informs]
+    margin = limits.margin if "margin" in limits.model_fields_set else None
+    found = [_check(row, margin) for row in stored.rows if not row.informs]
+    if stored.record["verdict"] == "inconclusive":
+        text = "the proof of the repair was inconclusive"
+        found.append(Check("proof", "inconclusive", text, "more images: a larger test split"))
     if limits.any or limits.conditions is not None:
         text = "the declared limits were not measured of the repaired network"
         measured = f"hardcase run --model {stored.record['model']} ..., then hardcase gate of it"

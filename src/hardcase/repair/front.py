@@ -230,10 +230,8 @@ def repair_network(
     box = condition_box(declared, train.shape)
     _open(folder)
     with locked(folder):
-        say(f"proof: measuring the network before its repair on {len(unseen):,} images")
         how: dict[str, Any] = {"seed": recipe.seed, "outside": outside}
-        before = measure_before(model, unseen, box, size, margin=margin, **how)
-        say(str(before))
+        before = measure_before(model, unseen, box, size, margin=margin, say=say, **how)
         trained = _trained(model, subject, learn, valid, box, recipe, added, folder, say)
         facts = {
             "data": {"train": train.name, "hash": train.hash, "images": len(learn)},

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -37,10 +38,15 @@ from hardcase.tensors import chunks, from_bytes, to_grid
 from hardcase.types import Images, Model
 
 __all__ = ["SIZES", "AttackResult", "AttackSize", "ProofSize", "ProofValues", "Shares"]
-__all__ += ["attack_all", "measure_values", "proof_size", "untrained"]
+__all__ += ["attack_all", "measure_values", "proof_queries", "proof_size"]
+__all__ += ["seconds_per_query", "untrained"]
 
 Shares = NDArray[np.float64]
 """One number between 0 and 1 per image."""
+HELD = 2**28
+"""Numbers of the images that prove a repair, at most: they are in memory together."""
+FEW = 16
+"""Images by which it is forecast how long a proof takes."""
 SEVERITY = 3.0
 """Of corruptions that no declaration asks for; the middle of the published five."""
 
@@ -69,7 +75,7 @@ class ProofSize:
     """How much a proof measures. The images decide; few samples of each are enough.
 
     Args:
-        images: Images, at most.
+        images: Images, at most; of photographs as many as `HELD` numbers are.
         samples: Samples of the declared conditions per image.
         alone: Samples per image of each condition alone, trained on or not.
         attack: How hard both networks are attacked.
@@ -165,6 +171,25 @@ def untrained(trained: Conditions, shape: tuple[int, ...]) -> dict[str, Conditio
     return found
 
 
+def proof_queries(box: ConditionBox, size: ProofSize) -> int:
+    """Return how many images each network is asked about for one image of a proof."""
+    shape = box.space.shape
+    declared = box.conditions
+    alone = len(declared.ranges) + len(untrained(declared, shape))
+    corruptions = len(CORRUPTIONS) if _corruptible(shape) else 0
+    # every table of conditions begins with the unmodified image
+    return (1 + size.samples) + alone * (1 + size.alone) + corruptions
+
+
+def seconds_per_query(model: Model, images: Images, box: ConditionBox, *, seed: int) -> float:
+    """Return how long a network takes for one sample of the declared conditions, by a few."""
+    some = images.first(min(FEW, len(images)))
+    measure_risk(model, some.first(1), box, samples=1, seed=seed)  # what is slow once
+    began = perf_counter()
+    measure_risk(model, some, box, samples=SAMPLES, seed=seed)
+    return (perf_counter() - began) / (len(some) * (1 + SAMPLES))
+
+
 def measure_values(
     model: Model,
     images: Images,
@@ -200,9 +225,14 @@ def measure_values(
     )
 
 
+def _corruptible(shape: tuple[int, ...]) -> bool:
+    """Whether standard corruptions are made for images of this shape."""
+    return shape[0] in (1, 3) and min(shape[1:]) >= 8
+
+
 def _corruption_errors(model: Model, images: Images) -> dict[str, Shares]:
     """The share of the corruptions of each family that the model misreads, per image."""
-    if images.shape[0] not in (1, 3) or min(images.shape[1:]) < 8:
+    if not _corruptible(images.shape):
         return {}
     wrong = dict[str, list[Shares]]()
     claims = Claims.of(images, model.device)

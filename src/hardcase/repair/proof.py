@@ -14,26 +14,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import ceil
-from typing import Any, Literal
+from math import ceil, prod
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from hardcase.conditions import ConditionBox
 from hardcase.data.files import ImageSet
+from hardcase.environment import duration
 from hardcase.repair.measures import (
+    HELD,
     AttackSize,
     ProofSize,
     ProofValues,
     Shares,
     attack_all,
     measure_values,
+    proof_queries,
+    seconds_per_query,
 )
-from hardcase.statistics import ImagesNeeded, bounded_mean_interval, images_to_decide
+from hardcase.statistics import (
+    NORMAL,
+    NORMAL_POWER,
+    ImagesNeeded,
+    bounded_mean_interval,
+    images_to_decide,
+)
 from hardcase.types import Images, Model
 
 __all__ = [
-    *("FAILURE_RATE", "UNMODIFIED", "UNTRAINED", "Before", "Proof", "ProofRow", "Verdict"),
+    *(
+        "FAILURE_RATE",
+        "UNMODIFIED",
+        "UNTRAINED",
+        "Before",
+        "ProofMargin",
+        "Proof",
+        "ProofRow",
+        "Verdict",
+    ),
     *("compare_values", "measure_before", "prove", "shown_margin"),
 ]
 
@@ -47,7 +66,7 @@ LEAST_MARGIN = 0.01
 """No figure must be closer than a point to what it was, however many images there are."""
 ALIKE = 0.7
 """The correlation, image by image, of networks before and after a repair, for which is planned."""
-CERTAIN = 1.96 + 1.2816
+CERTAIN = NORMAL + NORMAL_POWER
 """Normal quantiles of an interval of 95 % that excludes the margin in nine of ten cases."""
 IMAGINED = 3.7
 """What one image at the end of the range adds to a bound of `n` images, times `n`."""
@@ -73,7 +92,7 @@ class ProofRow:
         margin: By how much it may be worse; of the failure rate, by how much a repair lowers it at
             least.
         decides: Whether a repair must show that it is not worse.
-        planned: The margin that so many images can show.
+        planned: The margin that so many images can show; of a part, that of its whole.
         needed: How many images would decide it, where these do not.
         at_least: Whether that is only a bound.
     """
@@ -246,6 +265,18 @@ class Proof:
 # --- margins
 
 
+class ProofMargin(NamedTuple):
+    """By how much a figure may be worse.
+
+    Args:
+        held: What it is held against: what was asked for, or else what is planned.
+        planned: What so many images can show.
+    """
+
+    held: float
+    planned: float
+
+
 def shown_margin(before: Shares) -> float:
     """Return the margin within which so many images show that nothing is worse, if nothing is.
 
@@ -278,12 +309,12 @@ class Before:
 
     images: Images
     values: ProofValues
-    margins: Mapping[str, float]
+    margins: Mapping[str, ProofMargin]
 
     def __str__(self) -> str:
         """What the images can show, in words."""
         shown = [
-            f"{name} at most {100 * margin:.1f} pp higher"
+            f"{name} at most {100 * margin.held:.1f} pp higher"
             for name, margin in self.margins.items()
             if name != FAILURE_RATE
         ]
@@ -299,6 +330,7 @@ def measure_before(
     margin: float | None,
     seed: int,
     outside: Mapping[str, Images] | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Before:
     """Measure the network before a repair, and say which margins the images can show.
 
@@ -310,16 +342,27 @@ def measure_before(
         margin: By how much no figure may be worse; None: what so many images can show.
         seed: Everything random follows from it and from the names of the images.
         outside: Images of other origin, by name.
+        say: Told how long it takes, and what the images can show.
     """
-    some = images.sample(count=min(size.images, len(images)), seed=seed).images()
+    most = max(1, HELD // prod(images.shape))
+    some = images.sample(count=min(size.images, most, len(images)), seed=seed).images()
+    queries = len(some) * proof_queries(box, size)
+    seconds = queries * seconds_per_query(model, some, box, seed=seed)
+    say(
+        f"proof: {len(some):,} images, {queries:,} queries of each network, about"
+        f" {duration(seconds)} each, and an attack on both"
+    )
     values = measure_values(model, some, box, size, seed=seed, outside=outside)
     figures = {FAILURE_RATE: values.risk, UNMODIFIED: values.clean, **values.outside}
     if values.untrained is not None:
         figures[UNTRAINED] = values.untrained
-    margins = {
-        name: shown_margin(figure) if margin is None else margin for name, figure in figures.items()
-    }
-    return Before(some, values, margins)
+    margins = dict[str, ProofMargin]()
+    for name, figure in figures.items():
+        planned = shown_margin(figure)
+        margins[name] = ProofMargin(planned if margin is None else margin, planned)
+    before = Before(some, values, margins)
+    say(str(before))
+    return before
 
 
 # --- before and after
@@ -368,7 +411,7 @@ def _attacked(
     found = attack_all(named, images, box, size, seed=seed)
     least = {name: one.least.double().clamp_max(1) for name, one in found.items()}
     rows = tuple(
-        _row("attack", name, figure["before"], figure["after"], 1.0)
+        _row("attack", name, figure["before"], figure["after"], ProofMargin(1.0, 1.0))
         for name, figure in (
             ("worst case", {name: one.failing.double().numpy() for name, one in found.items()}),
             ("1 - least scale", {name: (1 - one).numpy() for name, one in least.items()}),
@@ -391,7 +434,7 @@ def compare_values(
     before: ProofValues,
     after: ProofValues,
     classes: Sequence[str],
-    margins: Mapping[str, float],
+    margins: Mapping[str, ProofMargin],
 ) -> list[ProofRow]:
     """Compare what two networks do with the same images, figure by figure.
 
@@ -399,7 +442,8 @@ def compare_values(
     each has the margin of the figure that it is a part of.
     """
     units = before.image
-    least = WORTHWHILE * float(before.risk.mean())
+    fall = WORTHWHILE * float(before.risk.mean())
+    least = ProofMargin(fall, fall)
     rows = [
         _row(
             *("declared", FAILURE_RATE, before.risk, after.risk, least),
@@ -424,7 +468,7 @@ def compare_values(
     return rows + [_row(*one, level=level, clusters=within) for one, within in several]
 
 
-Part = tuple[tuple[str, str, Shares, Shares, float], tuple[str, ...]]
+Part = tuple[tuple[str, str, Shares, Shares, ProofMargin], tuple[str, ...]]
 """Group, name, both networks' figures and the margin; and the images of claims."""
 
 
@@ -432,7 +476,7 @@ def _parts(
     before: ProofValues,
     after: ProofValues,
     classes: Sequence[str],
-    margins: Mapping[str, float],
+    margins: Mapping[str, ProofMargin],
 ) -> list[Part]:
     """Figures of which one decides only where it is certainly worse."""
     units = before.image
@@ -465,7 +509,7 @@ def _row(
     name: str,
     before: Shares,
     after: Shares,
-    margin: float,
+    margin: ProofMargin,
     *,
     decides: bool = False,
     level: float = 0.95,
@@ -476,11 +520,15 @@ def _row(
     change = after - before
     low, high = bounded_mean_interval(change, -1.0, 1.0, level=level, clusters=clusters)
     means = (float(before.mean()), float(after.mean()))
-    planned = shown_margin(before)
-    row = ProofRow(group, name, *means, low, high, len(before), margin, decides, planned)
+    row = ProofRow(
+        *(group, name, *means, low, high, len(before)),
+        margin=margin.held,
+        decides=decides,
+        planned=margin.planned,
+    )
     if not decides:
         return row
-    aim = margin if limit is None else limit
+    aim = margin.held if limit is None else limit
     if high <= aim or low > aim:
         return row
     needed = images_to_decide(change, aim, -1.0, 1.0)

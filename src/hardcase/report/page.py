@@ -124,7 +124,7 @@ def _section(run: Run, count: int, limits: GateLimits | None) -> dict[str, Any]:
         "name": run.folder.resolve().name,
         **{
             name: record.get(name)
-            for name in ("method", "model", "data", "split", "seed", "created", "finished", "image")
+            for name in ("method", "model", "data", "split", "seed", "created", "finished", "shape")
         },
         "complete": bool(record.get("complete")),
         "classes": list(run.classes),
@@ -138,7 +138,7 @@ def _section(run: Run, count: int, limits: GateLimits | None) -> dict[str, Any]:
         "weak": weak,
         "claims": claims_section(run, sheet, told) if searched else None,
         "search": search(run, sheet, counts) if searched else None,
-        "check": label_check(run, counts["funnel"]),
+        "check": label_check(run, counts["search_results"]),
         "map": failure_map(run) if searched else None,
         "curves": severities(run),
         "gallery": gallery(sheet, samples, count),
@@ -233,15 +233,15 @@ POINTS = 160
 def search(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
     """What the search did: how many images it searched and broke, and what that cost."""
     record = run.record
-    steps = counts["funnel"]
+    steps = counts["search_results"]
     totals = record.get("totals") or {}
     lost = counts["skipped"]["reconstruction"]
     return {
         "sentence": search_sentence(str(record.get("method")), steps),
-        "searched": steps["attempted"] or 0,
+        "searched": steps["searched"] or 0,
         "broken": steps["failing"] or 0,
         "witnessed": steps["witnessed"],
-        "clusters": steps["distinct"],
+        "clusters": steps["clusters"],
         "accepted": steps["accepted"],
         "findings": counts["findings"],
         "kinds": kinds_in_words(Counter(sheet.kind)) if set(sheet.kind) - {"label"} else None,
@@ -252,7 +252,7 @@ def search(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
         "by_queries": _by_queries(sheet),
         "coverage": record.get("coverage"),
         "generator": _generator(record.get("generator")),
-        "reconstruction": rate(lost, lost + (steps["attempted"] or 0)),
+        "reconstruction": rate(lost, lost + (steps["searched"] or 0)),
     }
 
 

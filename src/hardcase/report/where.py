@@ -64,10 +64,10 @@ PARTS = ("smallest third", "middle third", "largest third")
 
 def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
     """The slices of a run, of which the page shows those that held."""
-    attempted = counts["funnel"]["attempted"] or 0
-    accepted = counts["funnel"]["accepted"]
+    attempted = counts["search_results"]["searched"] or 0
+    accepted = counts["search_results"]["accepted"]
     outcome: Outcome = "accepted" if accepted else "failing"
-    bad = accepted or counts["funnel"]["failing"] or 0
+    bad = accepted or counts["search_results"]["failing"] or 0
     carried = list[Slice]()
     if NEEDED <= attempted <= MANY and 0 < bad < attempted:
         with suppress(Problem):  # seeds whose images cannot be read: the rest still can
@@ -75,7 +75,7 @@ def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
     held = [one for one in carried if one.accepted and one.held]
     return {
         "outcome": outcome,
-        "attempted": attempted,
+        "searched": attempted,
         "carried": [one.record() for one in carried],
         "held": [
             {
@@ -166,7 +166,7 @@ def severities(run: Run) -> dict[str, Any] | None:
         return None
     try:
         rows = [_curve(row) for row in (*said["corruptions"], *said["conditions"])]
-        usable = int(said["usable"])
+        usable = int(said["correctly_classified"])
         error = said["corruption_error"]
         plain = None if error is None else float(error["plain"])
         model = str(said["model"])
@@ -174,7 +174,7 @@ def severities(run: Run) -> dict[str, Any] | None:
         return None  # it says nothing that can be drawn
     rows.sort(key=lambda row: (-row["mean"], row["name"]))
     return {
-        "usable": usable,
+        "correctly_classified": usable,
         "model": model,
         "rows": rows,
         "mean_corruption_error": plain,
@@ -206,15 +206,15 @@ def _curve(said: Mapping[str, Any]) -> dict[str, Any]:
 def _fragile(rows: list[dict[str, Any]], usable: int) -> str:
     worst = [row for row in rows if row["points"][-1]["failing"]][:FRAGILE]
     if not worst:
-        return f"None of {plural(usable, 'seed')} fails under any of {len(rows)} changes."
+        return f"None of {plural(usable, 'image')} fails under any of {len(rows)} changes."
     told = []
     for row in worst:
         half = f"{percent(row['points'][-1]['share'])} fail at the end"
         if row["crossing"] is not None:
-            half = f"half of the seeds fail by severity {row['crossing']:.2f}"
+            half = f"half of the images fail by severity {row['crossing']:.2f}"
         told.append(f"{row['name']} ({half})")
     return (
-        f"{number(usable)} correctly classified seeds under {plural(len(rows), 'change')}. "
+        f"{number(usable)} correctly classified images under {plural(len(rows), 'change')}. "
         f"Most fragile: {', '.join(told)}."
     )
 
@@ -223,14 +223,14 @@ def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
     """Shares of findings in which each feature rose or fell, and in words what most findings of a
     class pair share."""
     rows = np.flatnonzero(sheet.label)
-    most = max(1, min(TESTS, PIXELS // int(np.prod(run.record.get("image") or [1, 28, 28]))))
+    most = max(1, min(TESTS, PIXELS // int(np.prod(run.record.get("shape") or [1, 28, 28]))))
     if len(rows) > most:
         rows = rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
     features = list[dict[str, Any]]()
     pairs = list[dict[str, Any]]()
     if len(rows):
         change, control, spread = _changes(run, rows)
-        shown = [i for i in fitting(int(run.record["image"][0])) if float(spread[i]) > 0]
+        shown = [i for i in fitting(int(run.record["shape"][0])) if float(spread[i]) > 0]
         relative = change[:, shown] / noticeable()[shown]
         by_chance = control[:, shown] / noticeable()[shown]
         features = _shares(relative, by_chance, shown)

@@ -218,11 +218,11 @@ _CONTROL = _entries(_each(Whole, "planted kept lost unsure"))
 _CONTROLS = _entries(
     {**_each(Whole, "found planted accepted"), "kinds": GenericAlias(dict, (str, _CONTROL))}
 )
-_AGAINST_PEOPLE = _entries({"method": str, "precision": _RATE})
+_AGAINST_PEOPLE = _entries({"method": str, "precision": _RATE, "losses": Whole})
 _JUDGE = _entries(
     {},
     {
-        **_each(str | None, "name standing weights data"),
+        **_each(str | None, "name status weights data"),
         "accuracy": Number | None,
         "calibrated": bool | None,
         "calibration": _ERRORS | None,
@@ -230,10 +230,10 @@ _JUDGE = _entries(
         "against_people": _AGAINST_PEOPLE | None,
         **_each(Tree | None, "members rules independence"),
         "groups": list[Tree],
-        "silence": dict[str, Tree | list[Any] | Number | None] | None,
+        "high_confidence": dict[str, Tree | list[Any] | Number | None] | None,
     },
 )
-_PEOPLE_RATE = _entries({**_INTERVAL, **_each(Number, "value attempted rated failing")})
+_PEOPLE_RATE = _entries({**_INTERVAL, **_each(Number, "value searched rated failing")})
 _PEOPLE = _entries(
     _each(Whole, "rated confirmed undecided"),
     {"rate": _PEOPLE_RATE | None, "studies": list[str], "findings": dict[str, str]},
@@ -296,7 +296,7 @@ _GENERATOR = _entries(
     },
 )
 _GENERATED = _entries(
-    {**_each(Whole, "generated"), "correctly classified": Whole, "verified": Whole | None}
+    {**_each(Whole, "generated"), "correctly_classified": Whole, "verified": Whole | None}
     | {"by": Tree | list[Any]}
 )
 _HASHES = _entries(
@@ -306,18 +306,18 @@ _SPACE = _entries({}, {**_each(str, "text name"), **_each(list[Whole], "shape co
 _RECORD = _entries(
     {},
     {
-        **_each(Whole, "schema seed seeds shards threads"),
+        **_each(Whole, "schema seed images shards threads"),
         **_each(str, "hardcase created method model data split device"),
         **_each(str | None, "finished baseline precision"),
         **_each(bool, "complete bitwise deterministic"),
         **_each(list[str], "argv notes citations judge_features"),
-        **_each(Counts, "totals funnel skipped findings kinds"),
+        **_each(Counts, "totals search_results skipped findings kinds"),
         "service": Counts | None,
         "versions": dict[str, str | None],
         "elapsed": Number,
         "options": dict[str, str | bool | Number | list[Any] | None],
         "classes": Annotated[list[str], Field(min_length=1)],
-        "image": Annotated[list[Side], Field(min_length=3, max_length=3)],
+        "shape": Annotated[list[Side], Field(min_length=3, max_length=3)],
         "budget": _entries({}, {"time": str | Number | None}, Number | None),
         "tile": Whole | None,
         "identity": _entries({}, {"digest": str, "parts": dict[str, str]}),
@@ -325,7 +325,7 @@ _RECORD = _entries(
         "behaviour": GenericAlias(dict, (str, _entries({"values": str, "within": Number}))),
         "accuracy": _entries({}, {"value": Number | None, "images": Whole}) | None,
         "generator": _GENERATOR | None,
-        "generated seeds": _GENERATED | None,
+        "generated_images": _GENERATED | None,
         "witnesses": _entries({}, {"models": list[str], "margin": Number, "independence": Tree})
         | None,
         "space": _SPACE | None,

@@ -318,7 +318,9 @@ class Store:
         return pa.concat_tables(groups)
 
     def seed_images(self, rows: Sequence[int]) -> list[bytes]:
-        """The images of these rows of `seeds`, as they are stored."""
+        """The images of these rows of `seeds`, as they are stored; none before the search."""
+        if not self.searching:
+            return []
         path = self.folder / TABLE
         found = os.lstat(path)
         now = (found.st_ino, found.st_size, found.st_mtime_ns)

@@ -28,7 +28,7 @@ from hardcase.cache import cache_folder, write_atomically
 from hardcase.campaign.record import Campaign
 from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION, one_line
-from hardcase.errors import Problem
+from hardcase.errors import Problem, Refused
 from hardcase.models.load import WHOLE
 from hardcase.models.subject import Subject
 from hardcase.tensors import TILE
@@ -208,7 +208,7 @@ def require_same(
     changed = then.differences(now, but=but) if then else []
     if changed:
         be = {1: "is not the one"}.get(len(changed), "are not those")
-        raise Problem(
+        raise Refused(
             f"the {', the '.join(changed)} {be} this run began with.",
             "Findings of two different campaigns would be mixed.",
             fix=fix,

@@ -367,10 +367,16 @@ class Measured:
         return {
             **rate_of(shares, self.clusters),
             "unmodified": rate_of(wrong, self.clusters),
-            "difference": self._under_conditions(shares, low=-1.0),
+            "difference": self.difference(shares),
             "unmodified_difference": rate_of(self.wrong - wrong, self.clusters, low=-1.0),
             "images": len(self),
         }
+
+    def difference(self, shares: NDArray[np.float64]) -> dict[str, float]:
+        """Return the failure rate less that of another model, given its shares of the same samples,
+        image by image; the interval holds whether ties fail or not.
+        """
+        return self._under_conditions(shares, low=-1.0)
 
     def _under_conditions(self, less: NDArray[np.float64], *, low: float) -> dict[str, float]:
         """The failure rate less that of something else, image by image."""

@@ -27,7 +27,7 @@ from hardcase.conditions.region import RegionTable, choose_region, region_of_sha
 from hardcase.conditions.wider import SCALES, WiderTable, wider
 from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION
-from hardcase.errors import Problem
+from hardcase.errors import Problem, Refused
 from hardcase.models.health import check
 from hardcase.runs.files import locked
 from hardcase.runs.folder import SCHEMA, Store, refuse_used
@@ -126,7 +126,11 @@ def complete(record: Mapping[str, Any]) -> bool:
 def set_phase(store: Store, name: str, said: Mapping[str, Any], **entries: Any) -> None:
     """Write the status of a phase, and what goes with it, into run.json."""
     record = store.record()
-    phases = {**(record.get("phases") or {}), name: dict(said)}
+    phases = dict(record.get("phases") or {})
+    before = phases.get(name) or {}
+    # what a phase rests on stays known, however it ends
+    rests_on = {key: before[key] for key in ("identity",) if key in before}
+    phases[name] = {**rests_on, **said}
     record = {**record, **entries, "phases": phases}
     ended = complete(record)
     finished = record.get("finished")
@@ -137,9 +141,11 @@ def set_phase(store: Store, name: str, said: Mapping[str, Any], **entries: Any) 
 
 @contextmanager
 def failing_is_stored(store: Store, name: str) -> Iterator[None]:
-    """Write into run.json that a phase has failed, and why, if it ends with an error."""
+    """Write into run.json that a phase has failed, and why, if it ends with an error of its own."""
     try:
         yield
+    except Refused:  # of what would go on with it; the phase is as it was
+        raise
     except Exception as error:
         why = error.what if isinstance(error, Problem) else f"{type(error).__name__}: {error}"
         with locked(store.folder):
@@ -212,7 +218,7 @@ def reopen(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
         record, notes = repair_record(out)
         then = Identity.from_json(record.get("identity"))
         if then is None:
-            raise Problem(f"{out} does not say which ingredients it began with.", fix=ANOTHER)
+            raise Refused(f"{out} does not say which ingredients it began with.", fix=ANOTHER)
         require_same(then, plan.identity, fix=ANOTHER)
         store.run = then.digest
         with plan.measurement.arithmetic():

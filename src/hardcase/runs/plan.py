@@ -15,10 +15,11 @@ from pydantic import BaseModel
 
 from hardcase.campaign.claims import CLAIMED
 from hardcase.campaign.loop import shard_size
-from hardcase.campaign.record import Campaign, overlay
+from hardcase.campaign.record import Campaign, overlay, parse_keep, seconds
 from hardcase.config import NO_SEARCH, Config, MethodConfig
 from hardcase.context import Context
 from hardcase.data.files import ImageSet
+from hardcase.models.health import first_answers
 from hardcase.models.load import is_stated
 from hardcase.models.subject import Subject
 from hardcase.runs.identity import (
@@ -39,6 +40,8 @@ __all__ = ["FROM_PYTHON", "Plan", "measure_plan", "plan_of"]
 
 _log = logging.getLogger(__name__)
 
+TRAINED = {"space", "partners", "surrogates"}
+"""What methods ask for that may have to be trained: not before all is measured."""
 PLAIN = (bool, int, float, str)
 """Types of options that a configuration file can hold."""
 FROM_PYTHON = (
@@ -93,6 +96,8 @@ def measure_plan(context: Context) -> MeasurePlan:
     if context.given_seeds is None:  # what is wrong with the data or the model is told first
         context.read(config.split)
     measurement = context.measurement
+    if isinstance(measurement.model, Subject):  # why it cannot take such images is told first
+        first_answers(measurement.model, context.sample.first(2))
     device = measurement.model.device
     _log.debug("the data and the model are loaded, on %s", device)
     _check_names(context)
@@ -130,9 +135,16 @@ def _check_names(context: Context) -> None:
         from hardcase.criteria.criterion import parse_list
 
         parse_list(config.criteria)
-    if config.method.name != NO_SEARCH:
-        _ = context.options
-        _ = context.map_cells
+    if config.method.name == NO_SEARCH:
+        return
+    seconds(config.budget.time)
+    if config.keep is not None:
+        parse_keep(config.keep)
+    _ = context.options
+    _ = context.target
+    _ = context.map_cells
+    if not TRAINED & {*context.part.given}:  # then it is built at once
+        _ = context.method
 
 
 def _measured_at_once(context: Context, measurement: Measurement) -> int:
@@ -155,7 +167,7 @@ def _measure_about(context: Context) -> dict[str, Any]:
         "data": context.data,
         "split": images.split,
         "classes": list(images.classes),
-        "image": list(context.shape),
+        "shape": list(context.shape),
         "seed": config.seed,
         "samples": 0 if conditions is None else config.samples,
         "conditions": None if conditions is None else conditions.to_record(),
@@ -290,10 +302,14 @@ def _search_settings(context: Context, shard: int) -> dict[str, Any]:
     config = context.config
     options = context.method.details.get("options", {})
     plain = {name: value for name, value in options.items() if isinstance(value, PLAIN)}
+    if config.budget.queries is not None and "queries" in plain:
+        # the budget is stored as such, and the method is built again as it was
+        own = context.part.options["queries"].default
+        plain["queries"] = config.method.options().get("queries", own)
     return {
         **_settled(context),
         "campaign": config.campaign.model_copy(update={"shard": shard, "tile": context.tile}),
-        "seeds": config.seeds or len(context.seeds),
+        "images": config.images or len(context.seeds),
         "method": MethodConfig(name=config.method.name, **plain),
     }
 
@@ -314,7 +330,7 @@ def _about(context: Context) -> dict[str, Any]:
     if context.regressing:
         about["baseline"] = context.baselines[0].name
     if context.generated:
-        about["generated seeds"] = context.generated
+        about["generated_images"] = context.generated
     if context.map_cells is not None:
         from hardcase.analysis.maps import record
 

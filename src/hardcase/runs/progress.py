@@ -342,7 +342,7 @@ class ProgressLog:
             "totals": {name: sum(one.get(name, 0) for one in stored) for name in SPENDING},
             "canaries": total.canaries,
             "kinds": {row["values"]: row["counts"] for row in kinds},
-            **run.counted(self.store.seed_groups(["status", "looked", "failing"]), found),
+            **run.counted(self.store.seed_groups(["status", "evaluated", "failing"]), found),
         }
         if total.service:
             record["service"] = dict(total.service)

@@ -37,6 +37,8 @@ from hardcase.types import KINDS, ClassNames
 if TYPE_CHECKING:
     import pandas as pd
 
+ENOUGH_LOSSES = 200
+"""Rated losses of a label below which a precision says little of a method."""
 BATCH = 2**16
 """Seeds that are counted at a time."""
 
@@ -81,12 +83,12 @@ def accepted_between(funnel: Mapping[str, int | None]) -> str | None:
     """Say how many searched images have an accepted failure: between all unsure ones lost and all
     unsure ones kept, without an interval; None where nobody judged.
 
-    >>> accepted_between({"attempted": 40, "accepted": 10, "unsure": 6})
+    >>> accepted_between({"searched": 40, "accepted": 10, "unsure": 6})
     'between 10 and 16 of 40 (25.0 to 40.0 %)'
-    >>> accepted_between({"attempted": 40, "accepted": 10, "unsure": 0})
+    >>> accepted_between({"searched": 40, "accepted": 10, "unsure": 0})
     '10 of 40 (25.0 %)'
     """
-    accepted, unsure, total = (funnel[name] for name in ("accepted", "unsure", "attempted"))
+    accepted, unsure, total = (funnel[name] for name in ("accepted", "unsure", "searched"))
     if accepted is None:
         return None
     most = accepted + (unsure or 0)
@@ -107,7 +109,10 @@ def against_people_in_words(record: Mapping[str, Any]) -> str:
     if not found:
         return f"never held against people for {record.get('method')}"
     precision = Rate.from_json(found["precision"])
-    return f"of the images of {found['method']} that people rated, it accepted rightly {precision}"
+    text = f"of the images of {found['method']} that people rated it accepted rightly {precision}"
+    if found["losses"] < ENOUGH_LOSSES:
+        text += f"; {found['losses']} of them had lost their label, too few to say more"
+    return text
 
 
 def people_said(people: Mapping[str, Any]) -> str:
@@ -123,7 +128,7 @@ def people_said(people: Mapping[str, Any]) -> str:
         return f"{counts} {people['rated']} rated{asked}"
     low, value, high = (f"{100 * rate[name]:.1f}" for name in ("low", "value", "high"))
     return (
-        f"{value} % of {rate['attempted']} attempted seeds confirmed [{low}, {high}]; "
+        f"{value} % of {rate['searched']} searched images confirmed [{low}, {high}]; "
         f"{rate['rated']} of {rate['failing']} rated ({counts} these){asked}"
     )
 
@@ -272,7 +277,7 @@ class Run:
         rows = (
             row
             for part in seeds
-            for some in part.select(["status", "looked", "failing"]).to_batches(BATCH)
+            for some in part.select(["status", "evaluated", "failing"]).to_batches(BATCH)
             for row in some.to_pylist()
         )
         return statistics.count(
@@ -280,7 +285,7 @@ class Run:
             findings.select(["id", "seed", "kind", "witnessed"]).to_pylist(),
             self.verdicts,
             witnesses=bool(self.record.get("witnesses")),
-            generated=self.record.get("generated seeds"),
+            generated=self.record.get("generated_images"),
         )
 
     def changes(self) -> list[str | None]:
@@ -317,19 +322,19 @@ class Run:
 
     def summary(self) -> str:
         """The funnel in words, each count with its denominator and 95 % interval."""
-        counts = self.counts()["funnel"]
-        attempted = counts["attempted"] or 0
-        seeds = f"{counts['seeds']} seed{'s' * (counts['seeds'] != 1)}"
+        counts = self.counts()["search_results"]
+        attempted = counts["searched"] or 0
+        images = f"{counts['images']} image{'s' * (counts['images'] != 1)}"
         known = self.record.get("claims")
-        usable = f"{counts['usable']} usable (correctly classified)"
+        usable = f"{counts['correctly_classified']} correctly classified"
         if known:
-            seeds = f"{counts['seeds']} claims about {known['images']} images"
-            usable = f"{counts['usable']} usable (the model makes them)"
+            images = f"{counts['images']} claims about {known['images']} images"
+            usable = f"{counts['correctly_classified']} that the model makes"
         kinds = Counter(self.findings["kind"].to_pylist())
         settings = settings_in_words(self.record.get("options") or {})
         lines = [
             *(f"{self.record.get('method')}: {words}" for words in [settings] if words),
-            f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets",
+            f"{images}, {usable}, {attempted} searched; 95 % intervals in brackets",
             kinds_in_words(kinds),
         ]
         judged = self.verdicts is not None or not known
@@ -349,8 +354,8 @@ class Run:
                 f"    by norm: {small} of {len(self)} findings changed by at most 8/255, "
                 "too little to change what they show"
             )
-        distinct = counts["distinct"]
-        lines.append(f"   distinct: {'not judged' if distinct is None else distinct}")
+        clusters = counts["clusters"]
+        lines.append(f"   clusters: {'not judged' if clusters is None else clusters}")
         people = self.record.get("people")
         if people:
             lines.append(f"     people: {people_said(people)}")

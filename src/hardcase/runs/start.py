@@ -24,7 +24,7 @@ from hardcase.campaign.record import Campaign, limits, overlay, seconds
 from hardcase.companions import teams_module
 from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION
-from hardcase.errors import NO_SEEDS, Problem
+from hardcase.errors import NO_SEEDS, Problem, Refused
 from hardcase.models.health import require_gradients
 from hardcase.models.load import lineage_of
 from hardcase.models.witnesses import catalogued, witness_record
@@ -91,7 +91,7 @@ def _search_record(
     return {
         "method": method.name,
         "options": dict(method.details.get("options", {})),
-        "seeds": len(images),
+        "images": len(images),
         "budget": {name: value for name, value in asdict(budget).items() if value is not None},
         "tile": campaign.tile,
         "precision": campaign.precision,
@@ -134,7 +134,8 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
     """
     watcher = watcher or Watcher()
     if again:
-        reopen(out)
+        for text in reopen(out).notes:
+            watcher.say(text)
         store = Store.open(out)
     else:
         refuse_used(out)
@@ -151,7 +152,7 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
             "data": plan.images.name,
             "split": plan.images.split,
             "classes": list(plan.images.classes),
-            "image": list(plan.images.shape),
+            "shape": list(plan.images.shape),
             "seed": campaign.seed,
             "device": str(campaign.subject.device),
             "totals": dict.fromkeys(SPENDING, 0),
@@ -255,12 +256,14 @@ def _begun(
     identity = plan.identity(campaign)
     with campaign.arithmetic():
         require_gradients(campaign.subject, plan.images, campaign.method)
-        if store.searching:
-            then = Identity.from_json(record["phases"]["search"].get("identity"))
-            if then is not None:
-                require_same(then, identity, fix=ANOTHER)
+        then = Identity.from_json(record["phases"]["search"].get("identity"))
+        if then is not None:
+            require_same(then, identity, fix=ANOTHER)
             require_behaviour(record, networks_of(campaign), plan.images, campaign, known=True)
             return _stored_usable(store, campaign, plan.images)
+        if store.done():
+            what = f"{store.folder} does not say which ingredients its search began with."
+            raise Refused(what, fix=ANOTHER)
         rows = asked_seeds(campaign, plan.images)
         known = behaviour_of(networks_of(campaign), plan.images, campaign)
     if not steady(campaign.subject.device):
@@ -303,7 +306,7 @@ def _tasks(plan: Plan, campaign: Campaign, chosen: Int[Tensor, " u"]) -> tuple[T
         raise Problem(
             f"none of the {len(plan.images)} seeds is correctly classified{away}, so there is"
             " nothing to search from.",
-            fix="more --seeds, another --split, or a better model",
+            fix="more --images, another --split, or a better model",
             code=NO_SEEDS,
         )
     budget = overlay(plan.budget, campaign.method.budget)

@@ -60,7 +60,7 @@ SPENDING = (
 """What is metered."""
 SPENT: dict[str, pa.DataType] = {
     **dict.fromkeys(("id", "status"), pa.string()),
-    **dict.fromkeys(("looked", "failing", *SPENDING), pa.int64()),
+    **dict.fromkeys(("evaluated", "failing", *SPENDING), pa.int64()),
 }
 """What a finished shard says of its seeds."""
 SEEDS: dict[str, pa.DataType] = {
@@ -173,7 +173,7 @@ def with_images(rows: Sequence[pa.Table], images: ImageSet) -> Iterator[pa.Table
             "id": part.id,
             "label": part.y,
             **dict(zip(said.column_names, said.columns)),
-            **dict.fromkeys(("looked", "failing", *SPENDING), [0] * len(part)),
+            **dict.fromkeys(("evaluated", "failing", *SPENDING), [0] * len(part)),
         }
         yield seeds_table(columns, part.x)
 

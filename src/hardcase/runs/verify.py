@@ -29,7 +29,7 @@ from hardcase.campaign.loop import enter
 from hardcase.campaign.record import Campaign
 from hardcase.config import loads
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import Problem, Refused
 from hardcase.models.adapters import Cached, LabelOnly
 from hardcase.models.health import answers
 from hardcase.models.subject import Subject
@@ -42,7 +42,7 @@ from hardcase.runs.files import (
     files_of,
     read_checked_json,
 )
-from hardcase.runs.folder import BEGUN, Store
+from hardcase.runs.folder import BEGUN, SEARCH_BEGUN, Store
 from hardcase.runs.identity import ANOTHER, FREE, run_digest
 from hardcase.runs.tables import VERDICTS, read
 from hardcase.tensors import TILE, from_bytes, steady
@@ -235,7 +235,8 @@ def repair_record(folder: Path) -> Repaired:
         set_aside(folder / BEGUN)
         store.write(BEGUN, checked_json({"record": now, "config": store.config()}))
         return Repaired(now, [f"{BEGUN} was damaged or missing; it is written anew"])
-    if now and store.searching and not _search_known(now):  # killed while the search began
+    begins = (folder / SEARCH_BEGUN).exists()
+    if now and begins and not _search_known(now):  # killed while the search began
         now = {**now, **begun["record"]}
         store.write_record(now)
         if not _other_settings(store, begun["first_config"]):
@@ -258,7 +259,7 @@ def repair_record(folder: Path) -> Repaired:
 def _search_known(record: Mapping[str, Any]) -> bool:
     """Whether a record says that its search has begun."""
     phases = record.get("phases") or {}
-    return (phases.get("search") or {}).get("status") != "not begun"
+    return "identity" in (phases.get("search") or {})
 
 
 def _why(place: Path | None, what: str) -> str:
@@ -406,7 +407,7 @@ def require_behaviour(
     for role, now in behaviour_of(networks, images, campaign).items():
         then = Fingerprint.from_json(stored.get(f"searched {role}" if known else role))
         if then is not None and (len(then.values) != len(now.values) or then.changed(now)):
-            raise _other(role, then, now, fix=ANOTHER)
+            raise Refused(*_other(role, then, now), fix=ANOTHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,7 +497,7 @@ class Canaries:
             why = [cause] if cause else []
             why.append(f"Shard {shard} is not stored; those that were finished before are.")
             fix = "see to the server, then go on" if served else "a model that is a function"
-            raise _other(role, expected, now, *why, fix=fix)
+            raise Problem(*_other(role, expected, now, *why), fix=fix)
         return asked
 
 
@@ -509,7 +510,8 @@ def _require_function(role: str, model: Model, known: Fingerprint) -> None:
         inner = inner.model
     drift = inner.drift() if isinstance(inner, Subject) else 0.0
     spread = known.values[known.values.isfinite()].std().nan_to_num(0.0).item()
-    unsteady = known.within > REPEATS * ROUGH * spread
+    size = known.values.abs().nan_to_num(0.0, 0.0, 0.0).amax().item()
+    unsteady = known.within > REPEATS * max(ROUGH * spread, LAST_BITS * size)
     if drift > ROUGH or (unsteady and not _is_server(model)):
         raise Problem(
             f"the {role} answers the same images differently from call to call.",
@@ -624,15 +626,15 @@ def is_server(model: Any) -> bool:
     return hasattr(model, "url")
 
 
-def _other(role: str, then: Fingerprint, now: Fingerprint, *why: str, fix: str) -> Problem:
+def _other(role: str, then: Fingerprint, now: Fingerprint, *why: str) -> tuple[str, ...]:
+    """What is said of a network that answers otherwise than before, and why it matters."""
     count = len(then.values)
     changed = count
     if len(now.values) == count:
         changed = then.changed(now)
-    return Problem(
+    return (
         f"the {role} answers {changed} of {count} seeds differently from when this run began.",
         *(why or ["Findings of two different campaigns would be mixed."]),
-        fix=fix,
     )
 
 

@@ -247,7 +247,7 @@ def _packed(campaign: Campaign, task: Task, shard: Shard, spent: Mapping[str, An
     columns = {
         "id": list(task.images.id),
         "status": [words.get(fate, "skipped: reconstruction") for fate in fates],
-        "looked": counts.queries,
+        "evaluated": counts.queries,
         **{name: getattr(counts, name) for name in ("failing", *SPENDING)},
     }
     rows_spent = table(columns, SPENT)
@@ -287,7 +287,9 @@ def _watched(campaign: Campaign, task: Task) -> Iterator[dict[str, Any]]:
 def _check_canaries(campaign: Campaign, task: Task, spent: dict[str, Any]) -> None:
     """Ask the networks about images of their own, which count apart."""
     if task.canaries is not None:
-        spent["canaries"] = task.canaries.check(networks_of(campaign), task.images, task.number)
+        with _watched(campaign, task):
+            asked = task.canaries.check(networks_of(campaign), task.images, task.number)
+        spent["canaries"] = asked
 
 
 def _stop(on_step: OnStep, deadline: float | None, counts: Counts) -> bool:

@@ -23,6 +23,10 @@ out.
 """
 
 
+Stage = Callable[[Tensor, Tensor], Tensor]
+"""A part of a generator that makes features of features and classes."""
+
+
 @runtime_checkable
 class Staged(Protocol):
     """A generator of an image for a latent code and a class, with a halt at each of its places.
@@ -38,14 +42,6 @@ class Staged(Protocol):
     def early(self) -> tuple[int, ...]: ...
 
     def walk(self, z: Tensor, y: Tensor, meet: Meet) -> Tensor: ...
-
-
-@runtime_checkable
-class InStages(Protocol):
-    """A generator whose walk is nothing but its stages one after the other, each told the class."""
-
-    @property
-    def stages(self) -> Iterable[Callable[[Tensor, Tensor], Tensor]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +133,7 @@ class Styles:
         classes: Number of classes that the generator knows.
     """
 
-    generator: InStages
+    generator: Staged
     stages: tuple[int, ...]
     classes: int = 10
     name: ClassVar[str] = "styles"
@@ -151,7 +147,7 @@ class Styles:
         def generated(code: Tensor, h: Tensor, label: Tensor) -> Tensor:
             other = code.sum(2).argmax(1)
             weights = dict(zip(self.stages, code[torch.arange(len(code)), other].unbind(1)))
-            for number, stage in enumerate(self.generator.stages):
+            for number, stage in enumerate(stages_of(self.generator)):
                 features = stage(h, label)
                 if number in weights:
                     weight = per_row(weights[number], features)
@@ -170,17 +166,28 @@ class Styles:
         return total(flat(z))
 
 
-def conditioned_stages(generator: Staged, classes: int) -> tuple[int, ...]:
-    """Return the numbers of the stages whose output depends on the class, first to last."""
-    if not isinstance(generator, InStages):
+def stages_of(generator: Staged) -> Iterable[Stage]:
+    """Return the stages of a generator whose walk is nothing but these, one after the other.
+
+    Raises:
+        Problem: If it is not made of stages that are each told the class.
+    """
+    # asked for by name: stages of a module are no attributes that a protocol would see
+    stages: Iterable[Stage] | None = getattr(generator, "stages", None)
+    if stages is None:
         raise Problem(
             f"{type(generator).__name__} is not made of stages that are each told the class.",
             fix="--generator gan",
         )
+    return stages
+
+
+def conditioned_stages(generator: Staged, classes: int) -> tuple[int, ...]:
+    """Return the numbers of the stages whose output depends on the class, first to last."""
     h, label = _samples(generator, classes)
     found = list[int]()
     with torch.no_grad():
-        for number, stage in enumerate(generator.stages):
+        for number, stage in enumerate(stages_of(generator)):
             if not torch.equal(stage(h, label), stage(h, label.roll(1))):
                 found.append(number)
             h = stage(h, label)

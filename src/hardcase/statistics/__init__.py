@@ -40,8 +40,21 @@ from hardcase.statistics.means import (
 )
 from hardcase.statistics.ordering import auroc, auroc_interval, auroc_of_counts
 from hardcase.statistics.paired import newcombe_paired
-from hardcase.statistics.planning import POWER, ImagesNeeded, images_to_decide, needed_images
-from hardcase.statistics.rates import NORMAL, Bounds, Rate, binomial_interval, wilson_interval
+from hardcase.statistics.planning import (
+    NORMAL_POWER,
+    POWER,
+    ImagesNeeded,
+    images_to_decide,
+    needed_images,
+)
+from hardcase.statistics.rates import (
+    NORMAL,
+    ONE_SIDED,
+    Bounds,
+    Rate,
+    binomial_interval,
+    wilson_interval,
+)
 from hardcase.statistics.tests import (
     PERMUTATIONS,
     Numbers,
@@ -66,6 +79,8 @@ __all__ = [
     "LEVEL",
     "METRICS",
     "NORMAL",
+    "NORMAL_POWER",
+    "ONE_SIDED",
     "PERMUTATIONS",
     "POWER",
     "STEPS",

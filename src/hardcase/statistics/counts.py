@@ -15,8 +15,8 @@ __all__ = [
 ]
 
 STEPS = (
-    *("seeds", "usable", "attempted", "failing", "witnessed", "accepted", "unsure"),
-    *("confirmed", "distinct"),
+    *("images", "correctly_classified", "searched", "failing", "witnessed", "accepted", "unsure"),
+    *("confirmed", "clusters"),
 )
 """Counts of seeds, except `distinct`, which counts groups. Steps that nobody judged are None, and
 so is `confirmed` until people were asked.
@@ -41,28 +41,32 @@ _GROUPING = "Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007"
 _SILENCE = "Geifman and El-Yaniv, NeurIPS 2017; Naeini et al., AAAI 2015"
 
 _RATES = {
-    "failing": ("a run", "seeds with a finding that leaves their label, of those attempted"),
+    "failing": ("a run", "images with a finding that leaves their label, of those attempted"),
     "witnessed": (
         "witnesses",
-        "seeds with a failing finding on which every witness keeps the label",
+        "images with a failing finding on which every witness keeps the label",
     ),
-    "accepted": ("a judge", "seeds with a failing finding that keeps its label, by the judge"),
-    "unsure": ("a judge", "seeds with no accepted finding and one of which the judge is unsure"),
-    "confirmed": ("people", "seeds with a failing finding that keeps its label, by a person"),
+    "accepted": ("a judge", "images with a failing finding that keeps its label, by the judge"),
+    "unsure": ("a judge", "images with no accepted finding and one of which the judge is unsure"),
+    "confirmed": ("people", "images with a failing finding that keeps its label, by a person"),
 }
 METRICS = (
-    Metric("usable", "seeds that the subject classifies correctly, of all seeds", "labels"),
-    Metric("attempted", "usable seeds that were searched from", "a run"),
+    Metric(
+        "correctly_classified",
+        "images that the model classifies correctly, of all images",
+        "labels",
+    ),
+    Metric("searched", "correctly classified images that were searched from", "a run"),
     *(Metric(name, text, needs, _INTERVAL) for name, (needs, text) in _RATES.items()),
     Metric(
-        "distinct",
+        "clusters",
         "groups of accepted findings that look like one fault",
         "a judge",
         _GROUPING,
         ("same findings, same groups", "every accepted finding is in one group"),
     ),
     Metric(
-        "silent",
+        "high_confidence",
         "accepted findings on which the model is as confident as on correctly classified seeds",
         "a judge and the model's confidences",
         _SILENCE,
@@ -146,8 +150,8 @@ def count(
     attempted = looked = left = 0
     for row in seeds:
         statuses[row["status"]] += 1
-        attempted += row["status"] in ("done", "out of time") and row["looked"] > 0
-        looked += row["looked"]
+        attempted += row["status"] in ("done", "out of time") and row["evaluated"] > 0
+        looked += row["evaluated"]
         left += row["failing"]
     unusable = statuses["skipped: misclassified"] + statuses["skipped: non-finite"]
     failing = [row for row in findings if row["kind"] == "label"]
@@ -158,18 +162,18 @@ def count(
         groups = {verdicts[row["id"]].get("group") for row in judged["accepted"] or []}
         distinct = len(groups - {None})
     return {
-        "funnel": {
+        "search_results": {
             **{name: first[name] for name in ("generated", "verified") if name in first},
-            "seeds": statuses.total(),
-            "usable": statuses.total() - unusable,
-            "attempted": attempted,
+            "images": statuses.total(),
+            "correctly_classified": statuses.total() - unusable,
+            "searched": attempted,
             "failing": len({row["seed"] for row in failing}),
             "witnessed": kept,
             **{
                 name: None if rows is None else len({row["seed"] for row in rows})
                 for name, rows in judged.items()
             },
-            "distinct": distinct,
+            "clusters": distinct,
         },
         "skipped": {
             "misclassified": statuses["skipped: misclassified"],
@@ -180,7 +184,7 @@ def count(
             "waiting": statuses["waiting"],
         },
         "findings": {
-            "looked": looked,
+            "evaluated": looked,
             "failing": left,
             "kept": len(findings),
             **{name: None if rows is None else len(rows) for name, rows in judged.items()},

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hardcase.statistics.bounded import bounded_mean_interval
 
-__all__ = ["POWER", "ImagesNeeded", "images_to_decide", "needed_images"]
+__all__ = ["NORMAL_POWER", "POWER", "ImagesNeeded", "images_to_decide", "needed_images"]
 
 POWER = 0.9
 """How often a difference is to be seen, for the number of images that is planned."""

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 import scipy  # its parts are imported when they are used
 
-__all__ = ["NORMAL", "Bounds", "Rate", "binomial_interval", "wilson_interval"]
+__all__ = ["NORMAL", "ONE_SIDED", "Bounds", "Rate", "binomial_interval", "wilson_interval"]
 
 NORMAL = 1.959964
 """Standard errors to either side in a normal interval of 95 %."""
+ONE_SIDED = 1.644854
+"""Standard errors to one side in a normal bound of 95 %."""
 
 
 class Bounds(NamedTuple):

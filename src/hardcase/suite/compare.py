@@ -1,4 +1,6 @@
-"""Two runs or more side by side: equal budgets, paired seeds, tests corrected for their number."""
+"""Two runs or more side by side: their failure rates image by image, then what their searches found
+on equal budgets, with paired seeds and tests corrected for their number.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from hardcase.errors import Problem
 from hardcase.report import words
 from hardcase.report.page import plain, render
 from hardcase.runs.results import Run
-from hardcase.statistics import Rate, accepted_by, median_interval, newcombe_paired
+from hardcase.statistics import Rate, accepted_by, bounded_mean_interval, median_interval
+from hardcase.suite.measured import paired_rates
+from hardcase.wording.numbers import difference, rate
 
 
 class Tried:
@@ -85,9 +89,37 @@ def pair(a: Tried, b: Tried) -> dict[str, Any]:
     return {
         "first": a.name,
         "second": b.name,
+        "failure_rate": failure_rates(a.run, b.run),
         "shared_seeds": len(shared),
         "tests": tests,
         "changed": _versions(a, b, shared),
+    }
+
+
+def failure_rates(first: Run, second: Run) -> dict[str, Any] | None:
+    """Return how the failure rates of two measured runs differ, image by image.
+
+    Args:
+        first: A run.
+        second: Another; the difference is the first minus the second.
+
+    Returns:
+        The rates, their difference with its interval, and how many images both measured; or only
+        why they cannot be compared; None where one of the runs measured nothing.
+    """
+    if not (first.record.get("risk") and second.record.get("risk")):
+        return None
+    try:
+        rates = paired_rates(first, second)
+    except Problem as problem:
+        return {"why": " ".join([problem.what, *problem.why])}
+    low, high = rates.bounds
+    return {
+        "first": rates.value,
+        "second": rates.other,
+        "difference": {"value": rates.value - rates.other, "low": low, "high": high},
+        "images": rates.images,
+        "missing": rates.missing,
     }
 
 
@@ -107,7 +139,8 @@ def _outcome(name: str, a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, 
     """McNemar's test of a yes-or-no outcome on shared seeds, and the difference of the rates."""
     said = [[(getattr(sheet, name) or {})[seed] for seed in shared] for sheet in (a, b)]
     one, two = (torch.tensor(values, dtype=torch.bool) for values in said)
-    gap = newcombe_paired(one, two)
+    gap = (one.double() - two.double()).numpy()
+    low, high = bounded_mean_interval(gap, -1.0)
     only = [int((one & ~two).sum()), int((two & ~one).sum())]
     return {
         "what": WHAT[name],
@@ -116,7 +149,7 @@ def _outcome(name: str, a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, 
         "first": Rate(int(one.sum()), len(shared)).to_json(),
         "second": Rate(int(two.sum()), len(shared)).to_json(),
         "only": only,
-        "difference": {"value": gap.value, "low": gap.low, "high": gap.high},
+        "difference": {"value": float(gap.mean()), "low": low, "high": high},
         "p": statistics.mcnemar(*only).p,
     }
 
@@ -203,7 +236,7 @@ def compare(*given: Run | str | Path) -> Comparison:
         "runs": [_described(sheet) for sheet in sheets],
         "same": same,
         "differ": differ,
-        "sentence": _sentence(same, differ),
+        "sentence": _sentence(same, differ, any(run.store.searching for run in runs)),
         "pairs": pairs,
         "note": (
             "A run keeps the nearest finding of a seed unless told otherwise, so “first failing” is"
@@ -219,7 +252,7 @@ def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     tried: dict[str, list[Any]] = {
         "model": [known.get("subject") for known in hashes],
         "classes": [tuple(run.record.get("classes") or ()) for run in runs],
-        "image": [tuple(run.record.get("image") or ()) for run in runs],
+        "image": [tuple(run.record.get("shape") or ()) for run in runs],
         "seeds": [frozenset(run.seeds["id"].to_pylist()) for run in runs],
         "budget": [tuple(sorted((run.record.get("budget") or {}).items())) for run in runs],
         "complete": [bool(run.record.get("complete")) for run in runs],
@@ -232,13 +265,13 @@ def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     return same, [name for name in tried if name not in same]
 
 
-def _sentence(same: Sequence[str], differ: Sequence[str]) -> str:
+def _sentence(same: Sequence[str], differ: Sequence[str], searched: bool) -> str:
     known = {"image": "image size", "complete": "completeness"}
     told = [known.get(name, name) for name in differ]
     if not told:
         return "The runs share model, data, seeds, budget and judge."
     sentence = f"The runs differ in: {', '.join(told)}."
-    if "budget" not in differ:
+    if "budget" not in differ or not searched:
         return sentence
     return (
         "The budgets are not equal: rates and costs below cannot be read as one method being"
@@ -256,18 +289,26 @@ def _described(sheet: Tried) -> dict[str, Any]:
     return {
         "name": sheet.name,
         **{name: record.get(name) for name in facts},
-        "attempted": total,
+        "risk": _risk(record),
+        "searched": total,
         "queries": sum(sheet.spent.values()),
         "failing": Rate(sum(sheet.failing.values()), total).to_json(),
         "accepted": accepted,
-        "distinct": (sheet.run.record.get("funnel") or {}).get("distinct"),
+        "clusters": (sheet.run.record.get("search_results") or {}).get("clusters"),
         "l2": median(list(sheet.nearest.values())),
     }
+
+
+def _risk(record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The failure rate of a run with its interval, if it was measured."""
+    risk = record.get("risk")
+    return risk and {name: risk[name] for name in ("value", "low", "high", "images")}
 
 
 def write(table: Mapping[str, Any], page: Path) -> Path:
     """Write `page` and, beside it, its JSON twin."""
     filters = {name: getattr(words, name) for name in ("share", "number", "decimal")}
+    filters |= {"rate": rate, "points": difference}
     filters |= {"limits": words.budget, "middle": _middle, "effect": _effect, "small": _small}
     told = for_people(plain(table))
     html = render(Path(__file__).with_name("comparison.html"), filters, table=told)

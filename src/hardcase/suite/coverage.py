@@ -203,7 +203,7 @@ def reach(
 ) -> Run:
     """Measure the seeds that were attempted, then the findings beside them; the run keeps both
     numbers for its report."""
-    attempted = pc.indices_nonzero(pc.greater(run.seeds["looked"], 0))
+    attempted = pc.indices_nonzero(pc.greater(run.seeds["evaluated"], 0))
     seeds = seeds_of(run, attempted.to_pylist())
     expected = torch.tensor(run.findings["expected"].to_pylist(), dtype=torch.int64)
     ids = tuple(run.findings["id"].to_pylist())

@@ -279,7 +279,7 @@ def _card(run: Run) -> str:
         size=next((name for most, name in _SIZES.items() if len(run) < most), "n>1M"),
         count=f"{len(run):,}",
         version=VERSION,
-        seeds=run.counts()["funnel"]["seeds"],
+        seeds=run.counts()["search_results"]["images"],
         judged="No judge has seen them." if run.verdicts is None else judged,
         funnel=f"```text\n{run.summary()}\n```",
         **known,

@@ -72,7 +72,8 @@ class GateLimits(LimitsConfig):
         """
         given = {name: value for name, value in flags.items() if value is not None}
         section = limits_in({**values, "limits": {**values.get("limits", {}), **given}})
-        return GateLimits(**section.model_dump(), known=known or frozenset())
+        chosen = section.model_dump(exclude_unset=True)  # what nobody has set stays a default
+        return GateLimits(**chosen, known=known or frozenset())
 
     @property
     def on_findings(self) -> bool:
@@ -152,10 +153,6 @@ def gate(
     Raises:
         Problem: If there is nothing to decide, or one of the runs cannot be believed.
     """
-    if baseline is not None and baseline.folder.resolve() == run.folder.resolve():
-        raise Problem(
-            f"{run.folder} is held against itself.", fix="--baseline with a run of the old version"
-        )
     require_believable(run)
     if baseline is not None:  # a run without findings is false
         require_believable(baseline)
@@ -237,7 +234,7 @@ def _require_conditions(run: Run, limits: GateLimits) -> None:
     if limits.conditions is None:
         return
     demanded = Conditions.load(limits.conditions)
-    shape = tuple(run.record["image"])
+    shape = tuple(run.record["shape"])
     if run.record.get("conditions_digest") == conditions_digest(demanded, shape):
         return
     declared = run.record.get("conditions") or {}
@@ -433,10 +430,6 @@ def weakness_of(run: Run) -> str:
     return ""
 
 
-_ACCEPTED = ("accepted", "confirmed")
-_UNSURE = ("unsure", "open")
-
-
 class GateTally:
     """The searched images of a run by what is known of their failures.
 
@@ -465,7 +458,7 @@ class GateTally:
 
     @cached_property
     def _searched(self) -> list[dict[str, Any]]:
-        columns = ["id", "label", "status", "looked"]
+        columns = ["id", "label", "status", "evaluated"]
         rows: list[dict[str, Any]] = self.run.seeds.select(columns).to_pylist()
         return rows
 
@@ -483,12 +476,12 @@ class GateTally:
     @cached_property
     def unsearched(self) -> set[str]:
         """Images that the model gets right and the search did not look at, or not to its end."""
-        done = {row["id"] for row in self._searched if row["status"] == "done" and row["looked"]}
+        done = {row["id"] for row in self._searched if row["status"] == "done" and row["evaluated"]}
         return self.images - done - self.misread - self._excused
 
     @cached_property
     def _accepted_rows(self) -> list[dict[str, Any]]:
-        return [row for row in self.rows if self._status(row) in _ACCEPTED]
+        return [row for row in self.rows if self._status(row) == "accepted"]
 
     @cached_property
     def accepted(self) -> set[str]:
@@ -504,7 +497,7 @@ class GateTally:
     @cached_property
     def doubtful(self) -> set[str]:
         """Images with a failure of which the label check is unsure, and none that is accepted."""
-        found = {row["seed"] for row in self.rows if self._status(row) in _UNSURE}
+        found = {row["seed"] for row in self.rows if self._status(row) == "unsure"}
         return found - self.accepted
 
     @cached_property
@@ -515,7 +508,7 @@ class GateTally:
 
     def _sure(self, row: Mapping[str, Any]) -> bool:
         verdict = self.verdicts[row["id"]]
-        return bool(verdict.get("high_confidence") or verdict.get("silent"))
+        return bool(verdict.get("high_confidence") or verdict.get("high_confidence"))
 
     @cached_property
     def witnessed(self) -> set[str] | None:

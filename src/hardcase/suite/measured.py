@@ -12,6 +12,7 @@ from hardcase.errors import Problem
 from hardcase.runs import phases
 from hardcase.runs.measured import Measured
 from hardcase.runs.results import Run
+from hardcase.statistics import Bounds, bounded_mean_interval
 
 __all__ = ["PairedRates", "bounds_by_ties", "measured_beside", "measured_rows", "paired_rates"]
 
@@ -60,6 +61,15 @@ class PairedRates:
     other: float
     clusters: tuple[str, ...] = ()
     missing: int = 0
+
+    @property
+    def bounds(self) -> Bounds:
+        """The 95 % interval of the mean difference, whatever is unknown."""
+        ends = [
+            bounded_mean_interval(one, -1.0, 1.0, clusters=self.clusters)
+            for one in (self.least, self.most)
+        ]
+        return Bounds(ends[0].low, ends[1].high)
 
     @property
     def images(self) -> int:
@@ -154,7 +164,7 @@ def _require_same_samples(run: Run, baseline: Run) -> None:
     names = {
         "seed": "seed of the samples",
         "classes": "classes",
-        "image": "size of the images",
+        "shape": "size of the images",
         "hardcase": "version of hardcase",
     }
     lines = [

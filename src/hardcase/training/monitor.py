@@ -44,6 +44,17 @@ INSTEAD = (
 )
 
 
+def refuse_long(seconds: float, what: str) -> None:
+    """Refuse a training that nobody asked for and that takes longer than there is patience."""
+    limit = patience.get()
+    if seconds > limit:
+        raise Problem(
+            f"training {what} would take about {minutes(seconds)} here.",
+            f"Nobody asked for it, and at most {minutes(limit)} are spent on that.",
+            fix=INSTEAD,
+        )
+
+
 @dataclass(slots=True)
 class Monitor:
     """Adds up and reports losses, forecasts the time, stops at NaN, warns if nothing is learned."""
@@ -82,13 +93,7 @@ class Monitor:
         steps = self.epochs * self.inside
         pace = (time.monotonic() - self.began) / (PACED - 1)
         seconds = min(pace * (steps - self.step), self.most)
-        limit = patience.get()
-        if seconds > limit:
-            raise Problem(
-                f"training {self.what} would take about {minutes(seconds)} here.",
-                f"Nobody asked for it, and at most {minutes(limit)} are spent on that.",
-                fix=INSTEAD,
-            )
+        refuse_long(seconds, self.what)
         if seconds > LONG:
             self.say(loss, f"takes about {minutes(seconds)}; it is trained once")
 

@@ -49,7 +49,7 @@ def difference(found: Mapping[str, Any]) -> str:
     """Return a difference of rates with its interval.
 
     Example:
-        >>> difference({"value": -0.0135, "low": -0.0219, "high": -0.0055})
+        >>> difference({"value": -0.0135, "low": -0.0219, "high": -0.0056})
         '-1.4 pp (-2.2 to -0.6)'
     """
     return f"{points(found['value'])} ({100 * found['low']:+.1f} to {100 * found['high']:+.1f})"

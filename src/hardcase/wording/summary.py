@@ -50,7 +50,7 @@ def conditions_name(record: Mapping[str, Any]) -> str:
     return f"{name} conditions"
 
 
-def decide(record: Mapping[str, Any], checks: Sequence[Outcome] = ()) -> Decision:
+def decide(record: Mapping[str, Any], checks: Sequence[LimitOutcome] = ()) -> Decision:
     """Return the decision of a run: by its limits and its baseline, where there are any.
 
     Args:
@@ -74,7 +74,7 @@ def decide(record: Mapping[str, Any], checks: Sequence[Outcome] = ()) -> Decisio
 
 
 @runtime_checkable
-class Outcome(Protocol):
+class LimitOutcome(Protocol):
     """What a limit comes to."""
 
     @property
@@ -108,7 +108,7 @@ AGAINST = "failure rate against "
 """How the name of a check against a baseline begins."""
 
 
-def _sentence(record: Mapping[str, Any], model: str, check: Outcome) -> str:
+def _sentence(record: Mapping[str, Any], model: str, check: LimitOutcome) -> str:
     """What a limit says of the model."""
     if check.name == "failure rate":
         interval = f"{span(check.low, check.high)}; limit {_short(check.limit)}"
@@ -231,10 +231,11 @@ def search_sentence(method: str, counts: Mapping[str, int | None]) -> str:
 
     Args:
         method: The method that searched.
-        counts: How many images it searched and broke, as run.json has them under ``funnel``.
+        counts: How many images it searched and broke, as run.json has them under
+            ``search_results``.
     """
-    failing, searched = counts["failing"] or 0, counts["attempted"] or 0
-    clusters = counts["distinct"]
+    failing, searched = counts["failing"] or 0, counts["searched"] or 0
+    clusters = counts["clusters"]
     grouped = f", {clusters} clusters" if clusters else ""
     if not failing:
         return (

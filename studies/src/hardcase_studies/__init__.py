@@ -41,11 +41,12 @@ _PAPERS = {
         "diffusion-cifar10": "the share of a diffusion model's samples that a classifier recognises which took no part",
     },
     "ours; ratings of Riccio and Tonella, ICSE 2023": {
-        "asking-digits": "questions chosen by answers, replayed on recorded raters: verdicts, undecided, answers for a rate, each generator unseen",
+        "asking-digits": "answers that a rate takes, asked at random or by doubt, replayed on recorded raters, each generator unseen",
         "asking-photographs": "the same for 80 photographs of one class, judged by several lineages of networks, one vote each",
     },
     "Riccio and Tonella, ICSE 2023 (its published ratings)": {
-        "rated-digits": "the judge against digits that two people have rated: AUROC, agreement with one rater, precision of confirmed",
+        "blind-readings": "the judge, and the measured noise, against somebody's blind readings of findings; planted losses in runs",
+        "rated-digits": "the judge against digits that two people have rated: AUROC, precision of what is accepted by method, agreement with one rater, flips between trainings",
         "rated-photographs": "the same for 80 photographs of one class, judged by a network that others have trained",
     },
     "ours": {
@@ -58,6 +59,9 @@ _PAPERS = {
         "natural-cifar10": "other appearances of CIFAR-10's images that a ResNet-18 misreads: which networks that took no part keep the label",
         "natural-imagenet": "other appearances of photographs that EfficientNet-Lite0 misreads: does a ResNet-50 keep the label",
         "decides": "does risk say more of a network on other data than accuracy, loss and corruption error do; 56 recipes",
+        "demo": "does the demo decide: the command as it is typed, over many run seeds",
+        "effects": "the effects of conditions and the worst region that a run tells, against laws whose truth is known",
+        "intervals": "do the intervals that runs print hold, and how often is a gate wrong: populations whose rate is known",
         "detectors": "claims that EfficientDet-Lite0 loses as a black box while SSD-MobileNet keeps them; Lite0 to 2 by accuracy and risk",
         "yardstick": "every method at equal network passes on the same seeds, judged by one judge, beside random conditions",
     },
@@ -71,6 +75,7 @@ _NEEDS = {
     "diffusion-cifar10": "cifar10 and a GPU",
     "asking-digits": "--set people=FILE.npz",
     "asking-photographs": "--set people=FILE.npz and photographs",
+    "blind-readings": "--set readings=FILE.npz",
     "rated-digits": "--set people=FILE.npz",
     "rated-photographs": "--set people=FILE.npz and photographs",
     "witness-test": "mnist",

@@ -61,7 +61,7 @@ def _tell(outcome: Outcome, page: Path, flags: o.Flags, where: str) -> None:
 
 
 @o.takes(
-    *("config", "model", "data", "seeds", "split", "seed", "generator", "settings"),
+    *("config", "model", "data", "images", "split", "seed", "generator", "settings"),
     *("allow_low_accuracy", "trust_pickle", "device", "offline", "out", *o.SAYS),
 )
 def escape(
@@ -80,7 +80,7 @@ def escape(
     from hardcase.config import MethodConfig
     from hardcase_studies import escape
 
-    wanted = o.resolve(vars(flags), {"method": "sinvad", "seeds": 200}).model_copy(
+    wanted = o.resolve(vars(flags), {"method": "sinvad", "images": 200}).model_copy(
         update={"method": MethodConfig(name="sinvad")}
     )
     folder = flags.out or free(Path("runs") / "escape")

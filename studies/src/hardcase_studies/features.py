@@ -83,7 +83,7 @@ class Studio:
             labels=None if labels is None else torch.tensor(labels),
         )
         return seeds, (
-            f"seeds for {one.name.removeprefix('zoo:')}: {told['generated']} samples, {told['correctly classified']} correctly classified, "
+            f"seeds for {one.name.removeprefix('zoo:')}: {told['generated']} samples, {told['correctly_classified']} correctly classified, "
             f"{told['verified']} of these verified by most of {len(self.verifiers)} networks that no search asks"
         )
 

@@ -76,7 +76,7 @@ def _measured(bench: Bench, name: str, seeds: int) -> Run:
         _weak(bench) if name == WEAK else name,
         load(bench.data, split="test") if name == WEAK else bench.data,
         method="none",
-        seeds=seeds,
+        images=seeds,
         seed=bench.seed,
         out=Path(folder),
         judge=False,

@@ -157,7 +157,7 @@ _COUNT = re.compile(r"(\d[\d,]*) of (\d[\d,]*)")
 def read_figure(cell: object, pick: str | None = None) -> Figure:
     """The figure of a cell: ``0.07 [0.06, 0.08]``, ``25 of 30 = 83.3% [66, 93]``, ``100 % in all 24`` or a plain number.
 
-    A share that is the same in all units, and a count without an interval, get Wilson's interval.
+    A share that is the same in all units, and a count without an interval, get the interval of a share.
     """
     text = str(cell)
     if pick is not None:
@@ -175,7 +175,7 @@ def read_figure(cell: object, pick: str | None = None) -> Figure:
         value, low, high = numbers[:3]
         return Figure(value, low, high, units or (int(count[2]) if count else None))
     if count:
-        return _wilson(int(_number(count[1])), int(_number(count[2])))
+        return _counted(int(_number(count[1])), int(_number(count[2])))
     return Figure(numbers[0], units=units)
 
 
@@ -185,16 +185,20 @@ def _number(text: str) -> float:
 
 def _same_in_all(value: float, units: int, *, percent: bool) -> Figure:
     if percent and value in (0.0, 100.0):
-        return _wilson(units if value else 0, units)
+        return _counted(units if value else 0, units)
     return Figure(value, value, value, units)
 
 
-def _wilson(hits: int, of: int) -> Figure:
+def _counted(hits: int, of: int) -> Figure:
     """A share in percent."""
     from hardcase.statistics import binomial_interval
 
     low, high = binomial_interval(hits, of)
     return Figure(100 * hits / max(of, 1), 100 * low, 100 * high, of)
+
+
+class NotStoredError(LookupError):
+    """A result, or a table of it that was added since, is not stored."""
 
 
 @dataclass(frozen=True)
@@ -211,14 +215,22 @@ class Store:
             self._records[name] = json.loads(path.read_text(encoding="utf-8")) if there else None
         return self._records[name]
 
+    def first(self, names: str | Sequence[str]) -> str:
+        """The first of these results that is stored."""
+        every = (names,) if isinstance(names, str) else names
+        for name in every:
+            if self.record(name) is not None:
+                return name
+        raise NotStoredError(f"none of {', '.join(every)} is stored")
+
     def rows(self, name: str, table: str) -> dict[str, dict[str, Any]]:
         """The rows of the first table whose title begins with `table`."""
         record = self.record(name)
         if record is None:
-            raise KeyError(f"{name} is not stored")
+            raise NotStoredError(f"{name} is not stored")
         titles = [row["table"] for row in record["rows"] if row["table"].startswith(table)]
         if not titles:
-            raise KeyError(f"{name} has no table {table!r}")
+            raise NotStoredError(f"{name} has no table {table!r}")
         rows: dict[str, dict[str, Any]] = {}
         for row in record["rows"]:
             if row["table"] == titles[0]:
@@ -229,9 +241,14 @@ class Store:
         """The figure at ``{file, table, row, column}``; a row is named, or given by cells that it has."""
         rows = self.rows(place["file"], place.get("table", ""))
         row = _row(rows, place["row"])
+        if place["column"] not in row:
+            raise NotStoredError(f"{place['file']} has no column {place['column']!r}")
         found = read_figure(row[place["column"]], place.get("pick")).scaled(place.get("scale", 1))
         units = place.get("units", found.units)
-        if isinstance(units, str):  # a column that counts them
+        if units == "repeats":  # of the stored command
+            record = self.record(place["file"]) or {}
+            units = int(re.findall(r"--repeats (\d+)", record["command"])[0])
+        elif isinstance(units, str):  # a column that counts them
             units = int(_number(re.findall(_NUMBER, str(row[units]))[0]))
         return Figure(found.value, found.low, found.high, units)
 
@@ -240,19 +257,21 @@ class Store:
         (or below, with `side`); the rows are the units."""
         rows = self.rows(place["file"], place.get("table", "")).values()
         cells = [read_figure(row[place["column"]]) for row in rows if row.get(place["column"])]
+        if not cells:
+            raise NotStoredError(f"{place['file']} has no column {place['column']!r}")
         beyond = exactly(place.get("beyond", 0.0))
         below = place.get("side") == "below"
         pairs = [(beyond, cell) if below else (cell, beyond) for cell in cells]
-        return _wilson(sum(_beyond(*pair) == "holds" for pair in pairs), len(cells))
+        return _counted(sum(_beyond(*pair) == "holds" for pair in pairs), len(cells))
 
 
 def _row(rows: Mapping[str, Mapping[str, Any]], wanted: Any) -> Mapping[str, Any]:
     if isinstance(wanted, str):
-        return rows[wanted]
+        wanted = {"row": wanted}
     for row in rows.values():
         if all(row.get(column) == value for column, value in wanted.items()):
             return row
-    raise KeyError(f"no row has {dict(wanted)}")
+    raise NotStoredError(f"no row has {dict(wanted)}")
 
 
 # --- the matrix --------------------------------------------------------------------------------
@@ -270,7 +289,6 @@ class Item:
         scope: Substituted data, networks and sizes; empty where nothing was.
         place: File and table of the figures, where a test names no other.
         tests: What is asked of which stored figures; those that are `shown` do not decide.
-        known: The result was known before the rule was written.
         result: What a reader must know beside the figures.
         absent: Why it cannot be had; empty where it can.
         built: The test that holds what is no claim but an algorithm or a definition.
@@ -283,7 +301,6 @@ class Item:
     scope: str = ""
     place: Mapping[str, Any] = field(default_factory=dict)
     tests: tuple[Mapping[str, Any], ...] = ()
-    known: bool = False
     result: str = ""
     absent: str = ""
     built: str = ""
@@ -291,13 +308,6 @@ class Item:
     def at(self, place: Mapping[str, Any]) -> dict[str, Any]:
         """A place with what the item says of all of them."""
         return {**self.place, **place}
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The stored results that it rests on."""
-        keys = ("figure", "above", "below")
-        places = [test[key] for test in self.tests for key in keys if _placed(test, key)]
-        return tuple(dict.fromkeys(self.at(place)["file"] for place in places))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +317,7 @@ class Judged:
     item: Item
     verdict: str
     figures: tuple[tuple[str, Figure, Verdict], ...]
+    files: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -315,14 +326,33 @@ class Judged:
         return "; ".join([*parts, *filter(None, [self.item.result])])
 
 
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The documents' titles, their items, what audits found wrong, and results known when the rules were written."""
+
+    documents: Mapping[str, str]
+    items: tuple[Item, ...]
+    errors: tuple[Mapping[str, str], ...]
+    known: Mapping[str, str]
+
+    def of(self, document: str) -> tuple[Item, ...]:
+        return tuple(item for item in self.items if item.document == document)
+
+    def was_known(self, judged: Judged, store: Store) -> bool:
+        """Whether the rule was written when a result that it judges was known."""
+        records = ((name, store.record(name) or {}) for name in judged.files)
+        return any(
+            record.get("checksum", "").startswith(self.known.get(name, "-"))
+            for name, record in records
+        )
+
+
 @cache
-def matrix(
-    path: Path = MATRIX,
-) -> tuple[dict[str, str], tuple[Item, ...], tuple[dict[str, str], ...]]:
-    """Titles of the documents, their items, and the errors of audits with what holds each now."""
+def matrix(path: Path = MATRIX) -> Matrix:
+    """The matrix as data."""
     told = tomllib.loads(path.read_text(encoding="utf-8"))
     items = tuple(Item(**{**row, "tests": tuple(row.get("tests", ()))}) for row in told["items"])
-    return dict(told["documents"]), items, tuple(told.get("errors", ()))
+    return Matrix(told["documents"], items, tuple(told["errors"]), told["known"])
 
 
 def judge(item: Item, store: Store) -> Judged:
@@ -331,34 +361,59 @@ def judge(item: Item, store: Store) -> Judged:
         return Judged(item, "cannot be had", ())
     if item.built:
         return Judged(item, "built", ())
-    if not item.tests or any(store.record(name) is None for name in item.files):
+    try:
+        return _judged(item, store)
+    except NotStoredError:
         return Judged(item, "not run", ())
+
+
+def _judged(item: Item, store: Store) -> Judged:
     figures = []
     deciding = []
+    used: list[str] = []
     for test in item.tests:
-        figure = _figure(item.at(test["figure"]), store)
-        limits = ("published", "rate", "at_least", "at_most")
-        claim = Claim(
-            figure=figure,
-            above=_null(item, test, "above", store),
-            below=_null(item, test, "below", store),
-            **{key: test[key] for key in limits if key in test},
-        )
-        figures.append((str(test.get("label", "")), figure, claim.verdict()))
+        try:
+            claim = _claim(item, test, store, used)
+        except NotStoredError:
+            if test.get("optional"):
+                continue
+            raise
+        figures.append((str(test.get("label", "")), claim.figure, claim.verdict()))
         if not test.get("shown"):
             deciding.append(claim.verdict())
-    return Judged(item, joined(deciding), tuple(figures))
+    return Judged(item, joined(deciding), tuple(figures), tuple(dict.fromkeys(used)))
 
 
-def _placed(test: Mapping[str, Any], key: str) -> bool:
-    return isinstance(test.get(key), Mapping)
+def _claim(item: Item, test: Mapping[str, Any], store: Store, used: list[str]) -> Claim:
+    """What a test asks; the results that it reads are added to `used`."""
+    limits = ("published", "rate", "at_least", "at_most")
+    found: dict[str, Any] = {key: test[key] for key in limits if key in test}
+    for key in ("figure", "above", "below"):
+        place = test.get(key)
+        if isinstance(place, Mapping | Sequence):
+            found[key] = _first_figure(item, place, store, used)
+        elif place is not None:
+            found[key] = exactly(float(place))
+    return Claim(**found)
 
 
-def _figure(place: Mapping[str, Any], store: Store) -> Figure:
-    return store.share(place) if place.get("share") else store.figure(place)
-
-
-def _null(item: Item, test: Mapping[str, Any], key: str, store: Store) -> Figure | None:
-    if key not in test:
-        return None
-    return _figure(item.at(test[key]), store) if _placed(test, key) else exactly(float(test[key]))
+def _first_figure(
+    item: Item,
+    places: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    store: Store,
+    used: list[str],
+) -> Figure:
+    """The figure at a place, or at the first of several that is stored."""
+    several = [places] if isinstance(places, Mapping) else list(places)
+    for number, place in enumerate(several):
+        try:
+            whole = item.at(place)
+            whole["file"] = store.first(whole["file"])
+            figure = store.share(whole) if whole.get("share") else store.figure(whole)
+        except NotStoredError:
+            if number == len(several) - 1:
+                raise
+            continue
+        used.append(whole["file"])
+        return figure
+    raise NotStoredError(f"{item.item}: no place is given")

@@ -195,7 +195,7 @@ def _rates(found: Mapping[str, SeedOutcomes], opening: Opening) -> Table:
         credit = more if name in ("natural", "sinvad-gradient") else ""
         rows.append([name, attempted, *shares, credit, f"{median(together([one], 'l2')):.2f}"])
     columns = [
-        "search", "attempted", "failing", "witnessed", "confirmed", "label kept by a network that no search asks",
+        "search", "searched", "failing", "witnessed", "confirmed", "label kept by a network that no search asks",
         "confirmed: points more than the filter", "median L2",
     ]  # fmt: skip
     notes = [

@@ -553,7 +553,7 @@ def _row(one: Measured, null: Measured, adjusted: float | None) -> dict[str, Cel
     spent = float(together(parts, "passes").nanmean())
     return {
         "method": one.entry.name,
-        "attempted": int(failing.isfinite().sum()),
+        "searched": int(failing.isfinite().sum()),
         "failing": _percent(failing),
         "confirmed": _percent(confirmed),
         "confirmed, by training": _by_training(confirmed),

@@ -157,7 +157,7 @@ def merged(old: YardstickTable, new: Sequence[YardstickRow]) -> YardstickTable:
 # The page: a table that sorts by a click, and a plot of shares against passes.
 
 COLUMNS = (
-    "method", "budget", "attempted", "failing", "confirmed", "of failing", "p", "L2", "LPIPS", "groups", "cells", "retraining fails too",
+    "method", "budget", "searched", "failing", "confirmed", "of failing", "p", "L2", "LPIPS", "groups", "cells", "retraining fails too",
     "passes spent", "ms", "passes to a confirmed failure",
 )  # fmt: skip
 STYLE = """body{font:15px system-ui;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#222;background:#fff}

@@ -299,7 +299,7 @@ def rates(study: Study, given: Sequence[Given]) -> dict[str, confirmed.Confirmed
         if rated:
             before = (about["rated_before"], about["confirmed_before"])
             made[name] = confirmed.confirmed_rate(
-                rated, sizes, judged, about["attempted"] or 0, before=before
+                rated, sizes, judged, about["searched"] or 0, before=before
             )
     return made
 

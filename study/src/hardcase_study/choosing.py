@@ -57,7 +57,7 @@ def make_items(making: Making, budget: int, limit: float | None) -> None:
     making.facts["ask"] = {
         "budget": budget,
         "limit": limit,
-        "attempted": source.about.get("attempted") or len(source.seeds),
+        "searched": source.about.get("searched") or len(source.seeds),
         "known": len(set(confirmed)),
         "items": [item.id for item in making.items],
     }
@@ -106,7 +106,7 @@ def asking_of(study: Study, drawn: Sequence[ChosenItem], given: Sequence[Given])
     except (OSError, ValueError, KeyError) as error:
         raise Problem(f"{study.folder / FILE} cannot be read: {error}") from error
     population = FindingPopulation(
-        tuple(about["items"]), chances, about["attempted"], known=about["known"]
+        tuple(about["items"]), chances, about["searched"], known=about["known"]
     )
     draws = [
         Draw(one.number, items[one.item], one.probability, one.predicted, one.knew, one.rule)

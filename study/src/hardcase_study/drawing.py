@@ -47,11 +47,11 @@ class Source:
     def of_run(cls, run: Run) -> Source:
         """What a stored run holds."""
         record = run.record
-        counts = run.counts()["funnel"]
+        counts = run.counts()["search_results"]
         about = {
             "folder": str(run.folder.absolute()),
             **{name: record.get(name) for name in ("method", "model", "data", "split", "seed")},
-            **{name: counts[name] for name in ("attempted", "failing", "accepted")},
+            **{name: counts[name] for name in ("searched", "failing", "accepted")},
         }
         seeds: Callable[[Sequence[int]], list[bytes]] = run.stored_seed_images
         findings: Callable[[Sequence[int]], list[bytes]] = run.stored_images

@@ -57,7 +57,7 @@ def questions_about(
     population = FindingPopulation(
         tuple(table[row]["id"] for row in rows),
         chances[rows],
-        run.counts()["funnel"]["attempted"] or 0,
+        run.counts()["search_results"]["searched"] or 0,
         known=len(small | confirmed),
     )
     return RatingSession(population, budget, limit, seed, choose=choose), rows
@@ -106,10 +106,10 @@ def enter_people(run: Run, session: RatingSession | None = None) -> dict[str, An
             now = session.status()
             entry["asked"]["decision"] = asdict(now)
             if now.value is not None:
-                failing = fresh.counts()["funnel"]["failing"] or 0
+                failing = fresh.counts()["search_results"]["failing"] or 0
                 entry["rate"] = {
                     **{name: getattr(now, name) for name in ("value", "low", "high")},
-                    "attempted": session.population.attempted,
+                    "searched": session.population.attempted,
                     "rated": len(findings),
                     "failing": failing,
                 }

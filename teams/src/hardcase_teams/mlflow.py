@@ -116,9 +116,9 @@ def run_metrics(run: Run) -> Iterator[tuple[str, float]]:
         yield f"least_scale_{part}", 1.0 if value is None else float(value)  # all is not enough
     if record.get("worst_case"):
         yield "worst_case", record["worst_case"]["value"]
-    funnel = run.counts()["funnel"]
+    funnel = run.counts()["search_results"]
     for step, count in funnel.items():
-        if count is not None and funnel["attempted"]:  # where anything was searched for
+        if count is not None and funnel["searched"]:  # where anything was searched for
             yield f"funnel_{step}", float(count)
 
 

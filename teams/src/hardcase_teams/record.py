@@ -67,7 +67,7 @@ def write_record(content: CardContent, folder: Path, *, version: str = "") -> Pa
         "figures": {key: _figure(record[key]) for key in FIGURES if record.get(key)},
         "outcome": said,
         "checks": [asdict(check) for check in found],
-        "not said": list(content.statements()),
+        "not_said": list(content.statements()),
         "tool": {"hardcase": record.get("hardcase"), "written by": VERSION},
         "run": (record.get("identity") or {}).get("digest"),
         "before": {"version": before["version"], SIGNATURE: before[SIGNATURE]} if before else None,

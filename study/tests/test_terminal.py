@@ -7,18 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hardcase.judges.people import read_answers
-from judged import QUICK, cache_of, quick_judge
+import torch
+from judged import QUICK, cache_of, made_run, quick_judge, splits
 from rich.color import ColorSystem
 from rich.console import Console
-from test_people import a_run
 
-from hardcase.cli import ask
+from hardcase import companions
 from hardcase.cli.main import main
 from hardcase.judges import panel
+from hardcase.judges.answers import read_answers
 from hardcase.report import report
 from hardcase.runs.results import Run
+from hardcase.tensors import from_bytes
 from tiny import bars
+
+ask = pytest.importorskip("hardcase_study.terminal")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,12 @@ def judge(tmp_path_factory):
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return a_run(tmp_path / "run")
+    _, test = splits()
+    x, y = test.x[:40], test.y[:40]
+    seed = from_bytes(x)
+    found = torch.linspace(1, 0.1, 40)[:, None, None, None] * seed
+    found[::3] = seed[(torch.arange(0, 40, 3) + 1) % 40]
+    return made_run(tmp_path / "run", x, y, found)
 
 
 class Person(io.StringIO):
@@ -65,7 +73,8 @@ def test_answers_change_the_verdicts_and_the_record_says_how(run, judge, monkeyp
     verdicts = Run(run.folder).verdicts
     by_person = [row for row in verdicts.values() if row["by"] == "person"]
     assert len(by_person) == people["rated"]
-    assert all(row["label_kept"] for row in by_person)
+    assert all(row["verdict"] == "kept" for row in by_person)
+    assert record["search_results"]["confirmed"] > 0
     assert not (run.folder / "asking").exists()
 
 
@@ -90,7 +99,7 @@ def test_whoever_names_real_images_wrongly_changes_nothing(run, judge, monkeypat
 
 
 def test_a_limit_of_the_project_is_what_is_decided(run, judge, monkeypatch, capsys):
-    Path("hardcase.toml").write_text("[limits]\nconfirmed_rate = 0.1\n")
+    Path("hardcase.toml").write_text("[limits]\naccepted_rate = 0.1\n")
     judged(run, judge, monkeypatch, lambda row, label: label, budget=40)
     (record,) = json.loads(capsys.readouterr().out)
     decision = record["people"]["asked"]["decision"]
@@ -107,11 +116,11 @@ def test_nothing_that_is_shown_tells_the_class(run, judge, monkeypatch, capsys):
     assert "check" not in shown.partition("One person")[0]
 
 
-def test_questions_need_a_trained_judge_and_a_number(run, judge, monkeypatch, capsys, tmp_path):
-    yes = "def yes(f):\n    return hc.Verdicts([True] * len(f), [True] * len(f))\n"
-    (tmp_path / "own.py").write_text(f"import hardcase as hc\n{yes}")
-    assert main(["judge", str(run.folder), "--judge", "own.py:yes", "--ask", "5"]) == 2
+def test_questions_need_a_number_and_the_companion(run, judge, monkeypatch, capsys):
     assert judged(run, judge, monkeypatch, lambda row, label: label, budget=0) == 2
+    monkeypatch.setattr(companions, "entry_points", lambda **_: ())
+    assert judged(run, judge, monkeypatch, lambda row, label: label) == 2
+    assert "hardcase[study]" in capsys.readouterr().err
 
 
 @pytest.mark.long
@@ -124,21 +133,21 @@ def test_a_sinvad_run_is_asked_about_from_end_to_end(tmp_path, monkeypatch, caps
     np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
     Path("model.py").write_text("from tiny import Columns as make\n")
     words = ["--model", "model.py:make", "--data", "npz:bars.npz", "--conditions", "none"]
-    assert main(["run", "--method", "sinvad", *words, "--seeds", "40", "--out", "found"]) == 0
+    assert main(["run", "--method", "sinvad", *words, "--images", "40", "--out", "found"]) == 0
     capsys.readouterr()
     run = Run("found")
-    before = {name: row["label_kept"] for name, row in (run.verdicts or {}).items()}
+    before = {name: row["verdict"] for name, row in (run.verdicts or {}).items()}
     monkeypatch.setattr(sys, "stdin", Person(run, lambda row, label: label))
     assert main(["judge", "found", "--ask", "20"]) == 0
     judged = Run("found")
     asked = judged.record["people"]["asked"]
     assert asked["people"] == 1
     assert 0 < asked["answers"] <= 20
-    after = {name: row["label_kept"] for name, row in judged.verdicts.items()}
+    after = {name: row["verdict"] for name, row in judged.verdicts.items()}
     assert after != before
     page = report(judged).read_text(encoding="utf-8")
     assert "one person" in page
-    assert "known chances" in page
+    assert "at random, without replacement" in page
 
 
 @pytest.mark.parametrize(

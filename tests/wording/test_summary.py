@@ -1,0 +1,109 @@
+"""The last screen of a run: the first word follows from the figures, and every line fits."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from hardcase.wording.summary import (
+    WIDTH,
+    Decision,
+    conditions_name,
+    decide,
+    failure_of,
+    figures,
+    short_name,
+    summary_lines,
+)
+
+
+def estimate(value, low, high):
+    return {"value": value, "low": low, "high": high}
+
+
+RISK = {**estimate(0.024, 0.017, 0.033), "images": 1000, "unmodified": estimate(0.018, 0.01, 0.03)}
+
+
+def record(difference=None, **more):
+    beside = []
+    if difference is not None:
+        beside = [
+            {
+                "name": "zoo:lenet1",
+                "difference": difference,
+                "unmodified_difference": difference,
+                "images": 1000,
+                "unmodified": estimate(0.02, 0.01, 0.03),
+                **estimate(0.03, 0.02, 0.04),
+            }
+        ]
+    conditions = {"name": "scanner"}
+    risk = {**RISK, "baselines": beside}
+    return {"model": "zoo:lenet5", "conditions": conditions, "risk": risk, **more}
+
+
+def check(name, outcome, value, low, high, *, limit=0.01, decide=""):
+    return SimpleNamespace(
+        name=name,
+        outcome=outcome,
+        text=f"{name}: {outcome}",
+        decide=decide,
+        value=value,
+        low=low,
+        high=high,
+        limit=limit,
+    )
+
+
+RATE = ("failure rate", 0.024, 0.017, 0.033)
+AGAINST = ("failure rate against zoo:lenet1", -0.0135, -0.02, -0.005)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "word"),
+    [
+        ((), "MEASURED"),
+        (("pass",), "PASS"),
+        (("fail",), "FAIL"),
+        (("inconclusive",), "INCONCLUSIVE"),
+        (("pass", "fail"), "FAIL"),
+        (("inconclusive", "pass"), "INCONCLUSIVE"),
+        (("fail", "inconclusive"), "FAIL"),
+    ],
+)
+def test_the_first_word_is_the_worst_of_limit_and_baseline(outcomes, word):
+    facts = (RATE, AGAINST)
+    checks = [
+        check(name, outcome, *figures, decide="hardcase run ... --measure 4000")
+        for (name, *figures), outcome in zip(facts, outcomes)
+    ]
+    said = decide(record(), checks)
+    assert said.word == word
+    assert ("4000" in said.sentence) == (word == "INCONCLUSIVE")
+
+
+def test_a_failed_phase_comes_first_and_a_run_without_figures_is_inconclusive():
+    phases = {"measure": {"status": "done"}, "search": {"status": "failed", "why": "no space."}}
+    said = decide(record(phases=phases))
+    assert (said.word, said.sentence.endswith("no space")) == ("FAILED", True)
+    assert failure_of({"phases": {"measure": {"status": "running"}}}) is None
+    assert decide({}).word == "INCONCLUSIVE"
+
+
+def test_every_line_fits_and_all_figures_have_a_row():
+    long = {**record(estimate(-0.01, -0.02, -0.005)), "model": "work/" + "x" * 90 + ".py:make"}
+    long["risk"]["worst_region"] = {"low": 0.09, "words": "bend over 2 %, " * 9}
+    long["risk"]["effects"] = [{"condition": "bend", **estimate(0.002, 0.001, 0.004)}]
+    said = Decision("PASS", "it passes " * 40)
+    lines = summary_lines(long, said, search=["found " * 60], checked=["accepts 5"], report="open")
+    assert all(len(line) <= WIDTH for line in lines)
+    assert len(figures(long)) == 5
+    assert len(figures(record(conditions=None))) == 2
+    assert figures({}) == []
+
+
+def test_names_are_short():
+    assert short_name("weights.safetensors@net.py:make") == "weights.safetensors"
+    assert short_name("zoo:lenet5") == "lenet5"
+    assert conditions_name({}) == "unmodified images"
+    assert conditions_name({"conditions": {}}) == "unmodified images"
+    assert conditions_name({"conditions": {"name": "scanner"}}) == "scanner conditions"
