@@ -29,7 +29,7 @@ def section(run, **limits):
 @pytest.mark.parametrize(("risk", "word"), [(None, "MEASURED"), (0.001, "FAIL"), (0.99, "PASS")])
 def test_the_decision_is_the_first_line_of_the_terminal(run, risk, word):
     limits = {} if risk is None else {"risk": risk}
-    decided, _ = decision_of(run, GateLimits(**limits))
+    decided = decision_of(run, GateLimits(**limits))
     first = section(run, **limits)["decision"]
     assert (first["word"], first["sentence"]) == (decided.word, decided.sentence)
     assert first["word"] == word

@@ -238,7 +238,7 @@ def test_runs_with_nothing_to_show_are_reported(base):
     page, _, _ = written([Run(run.folder)], base / "nothing" / "report")
     assert "not finished" in page.text
     bare = drawn_run(base / "bare", seeds=20)
-    names = ("schema", "classes", "image", "method", "model", "data", "split")
+    names = ("schema", "classes", "shape", "method", "model", "data", "split")
     bare.store.write_record({name: bare.record[name] for name in names})
     _, _, data = written([Run(bare.folder)], base / "bare" / "report")
     assert data["runs"][0]["search"]["broken"] > 0

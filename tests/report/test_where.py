@@ -70,7 +70,9 @@ def test_the_most_fragile_change_comes_first_and_is_named(run):
     keep_beside(run.store, CURVES, drawn_curves())
     found = severities(run)
     assert [row["name"] for row in found["rows"]] == ["zoom blur", "tilted <11° clockwise"]
-    assert "Most fragile: zoom blur (half of the images fail by severity 2.50)." in found["sentence"]
+    assert (
+        "Most fragile: zoom blur (half of the images fail by severity 2.50)." in found["sentence"]
+    )
     page = write([run], run.folder / "report").read_text(encoding="utf-8")
     assert "How failing grows with severity" in page
     assert "The same as a table" in page

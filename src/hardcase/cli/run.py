@@ -48,7 +48,7 @@ def conclude(run: Run | None, config: Config, retrained: str | None, flags: o.Fl
     if previous(config) is not None and run.record["complete"] and searched:
         found = against_nulls(run, retrained=retrained, say=flags.say)
         beyond = {**found.to_json(), "retraining": retrained}
-    said, _ = decision_of(run)
+    said = decision_of(run)
     if flags.json:
         more = {} if beyond is None else {"regression": beyond}
         verdict = {"verdict": said.word, "sentence": said.sentence}

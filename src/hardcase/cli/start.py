@@ -66,16 +66,16 @@ def demo(flags: o.Flags, images: int = 60, task: DemoTask = DemoTask.classes) ->
     from hardcase.suite.gate import decision_of
 
     before = _measured(WORLD["model"], home / "before", flags)
-    _say_step(1, "measure", str(decision_of(before)[0]), flags)
+    _say_step(1, "measure", str(decision_of(before)), flags)
     repaired = _repaired(before, home / "repair", flags)
     _say_step(2, "repair", headline(repaired.record), flags)
     after = _measured(repaired.model, home / "after", flags)
-    _say_step(3, "measure", str(decision_of(after)[0]), flags)
+    _say_step(3, "measure", str(decision_of(after)), flags)
     page = repaired.folder / "report.html"
     if flags.json:
         runs = {"before": before, "after": after}
         records = {name: {"folder": str(run.folder), **run.record} for name, run in runs.items()}
-        decisions = {name: decision_of(run)[0].word for name, run in runs.items()}
+        decisions = {name: decision_of(run).word for name, run in runs.items()}
         as_json({"decisions": decisions, **records, "repair": repaired.record, "page": str(page)})
     elif not flags.quiet:
         tell("\n".join(["", *figure_lines(repaired.record), "", *_next(home, page)]))
@@ -161,7 +161,7 @@ def _conclude(run: Run, page: Path, flags: o.Flags) -> None:
     else:
         from hardcase.suite.gate import decision_of
 
-        tell("\n".join([*closing(run, decision_of(run)[0]), f"report   {shown(page)}"]))
+        tell("\n".join([*closing(run, decision_of(run)), f"report   {shown(page)}"]))
     if flags.show:
         typer.launch(page.absolute().as_uri())
 

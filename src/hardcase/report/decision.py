@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from hardcase.errors import Problem
 from hardcase.runs.results import Run
-from hardcase.suite.gate import Check, GateLimits, decision_of
+from hardcase.suite.gate import Check, GateLimits, limit_checks
 from hardcase.wording.gate import limit_words
 from hardcase.wording.report import (
     conditions_sentence,
@@ -40,10 +41,10 @@ def decision(run: Run, limits: GateLimits | None) -> dict[str, Any]:
 
 def _decided(run: Run, limits: GateLimits | None) -> tuple[Decision, list[Check]]:
     """The decision by all limits; by the figures alone where the limits cannot be read or held."""
-    try:
-        return decision_of(run, limits)
-    except Problem:
-        return decide(run.record), []
+    found = list[Check]()
+    with suppress(Problem):
+        found = limit_checks(run, limits)
+    return decide(run.record, found), found
 
 
 def _plot(run: Run, found: list[Check]) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ from hardcase.cache import write_atomically
 from hardcase.environment import VERSION, one_line
 from hardcase.errors import Problem
 from hardcase.runs.results import Run
-from hardcase.suite.gate import Check, GateLimits, decision_of, gate, outcome
+from hardcase.suite.gate import Check, GateLimits, gate, limit_checks, outcome
 from hardcase.tensors import decode
 from hardcase.wording.numbers import difference, percent, span
 from hardcase.wording.summary import decide
@@ -118,8 +118,8 @@ class CardContent:
     def outcome(self) -> tuple[str, list[Check]]:
         """What the limits come to, or the comparison with the baseline."""
         if self.baseline is None:
-            decided, found = decision_of(self.run, self.limits)
-            return decided.word.lower(), found
+            found = limit_checks(self.run, self.limits)
+            return decide(self.run.record, found).word.lower(), found
         found = gate(self.run, self.limits or GateLimits(), self.baseline)
         return outcome(found), found
 
