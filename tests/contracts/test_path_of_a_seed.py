@@ -11,7 +11,6 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import hardcase

@@ -40,7 +40,9 @@ def whole(tmp_path_factory):
     run(folder)
     judge(folder, by=world.trusting)
     for name in BESIDE:
-        keep_beside(Run(folder).store, name, {"correctly_classified": 12, "sentence": "nothing got worse"})
+        keep_beside(
+            Run(folder).store, name, {"correctly_classified": 12, "sentence": "nothing got worse"}
+        )
     assert Run(folder).verification.notes == ()
     return folder
 
