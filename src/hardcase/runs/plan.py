@@ -19,6 +19,7 @@ from hardcase.campaign.record import Campaign, overlay, parse_keep, seconds
 from hardcase.config import NO_SEARCH, Config, MethodConfig
 from hardcase.context import Context
 from hardcase.data.files import ImageSet
+from hardcase.models.health import first_answers
 from hardcase.models.load import is_stated
 from hardcase.models.subject import Subject
 from hardcase.runs.identity import (
@@ -95,6 +96,8 @@ def measure_plan(context: Context) -> MeasurePlan:
     if context.given_seeds is None:  # what is wrong with the data or the model is told first
         context.read(config.split)
     measurement = context.measurement
+    if isinstance(measurement.model, Subject):  # why it cannot take such images is told first
+        first_answers(measurement.model, context.sample.first(2))
     device = measurement.model.device
     _log.debug("the data and the model are loaded, on %s", device)
     _check_names(context)
