@@ -37,10 +37,11 @@ def home(tmp_path, monkeypatch):
 def test_the_gate_passes_and_fails_with_its_own_code(home, capsys):
     assert main(["gate", "a", "--max-accepted-rate", "0.5"]) == 0
     assert capsys.readouterr().out.startswith("PASS  ")
-    words = ["gate", "a", "--max-accepted-rate", "0.05", "--junit", "out.xml", "--github"]
+    words = ["gate", "a", "--max-accepted-rate", "0.005", "--junit", "out.xml", "--github"]
     assert main(words) == 1
     said = capsys.readouterr()
     assert said.out.startswith("FAIL  ")
+    assert "2 of 23" in said.out
     assert "::error title=hardcase gate::" in said.out
     assert "<failure" in (home / "out.xml").read_text()
     assert main(["gate", "a", "--max-high-confidence-rate", "0.01", "--format", "json"]) == 1
@@ -55,10 +56,11 @@ def test_the_gate_says_when_it_cannot_tell(home, capsys):
     assert main(words) == 4
     out = capsys.readouterr().out
     assert out.startswith("INCONCLUSIVE  ")
+    assert "1 of 23" in out
     assert "to decide" in out
     assert "<skipped" in (home / "out.xml").read_text()
     (home / "known.txt").write_text("s1  # ticket 3\nelsewhere\n")
-    assert main([*words, "--accept", "known.txt"]) == 0
+    assert main([*words, "--known", "known.txt"]) == 4, "23 images are too few to show 5 %"
     told = capsys.readouterr()
     assert "of seed s1" in told.out
     assert "elsewhere" in told.err
@@ -70,7 +72,7 @@ def test_limits_come_from_the_project_and_never_from_the_run(home, capsys):
     assert "no limit" in capsys.readouterr().err
     assert main(["gate", "a", "--config", "a/config.toml"]) == 2
     assert "belongs to the run" in capsys.readouterr().err
-    (home / "hardcase.toml").write_text("[limits]\naccepted_rate = 0.05\n")
+    (home / "hardcase.toml").write_text("[limits]\naccepted_rate = 0.005\n")
     assert main(["gate", "a"]) == 1
     assert "limits come from hardcase.toml" in capsys.readouterr().err
     assert main(["gate", "a", "--max-accepted-rate", "0.5"]) == 0
@@ -82,7 +84,7 @@ def test_limits_come_from_the_project_and_never_from_the_run(home, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["gate", "b", "--max-accepted-rate", "0.1"], "no judge has seen"),
+        (["gate", "b", "--max-accepted-rate", "0.1"], "not been checked for their labels"),
         (["gate", "a"], "no limit"),
         (["gate", "nowhere", "--max-accepted-rate", "0.1"], "not a run folder"),
         (["gate", "a", "--max-accepted-rate", "7"], "limits.accepted_rate"),
