@@ -12,10 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 
-import claims.toys
 import numpy as np
-from claims.toys import CLASSES, scenes
 from PIL import Image
+
+import claims.toys
+from claims.toys import CLASSES, scenes
 
 MODEL, DATA = "net.py:make", "folder:photos"
 """What the pages call the model and its data."""
