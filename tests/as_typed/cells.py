@@ -132,7 +132,7 @@ def stopping(words, phase, how):
 def kept(folder):
     """What must be the same in the end, however a run came about."""
     record = json.loads((folder / "run.json").read_text())
-    names = ("risk", "funnel", "totals", "kinds", "hashes")
+    names = ("risk", "search_results", "totals", "kinds", "hashes")
     parts = {
         f"{place}/{path.name}": path.read_bytes()
         for place in PHASES.values()

@@ -302,6 +302,10 @@ def _search_settings(context: Context, shard: int) -> dict[str, Any]:
     config = context.config
     options = context.method.details.get("options", {})
     plain = {name: value for name, value in options.items() if isinstance(value, PLAIN)}
+    if config.budget.queries is not None and "queries" in plain:
+        # the budget is stored as such, and the method is built again as it was
+        own = context.part.options["queries"].default
+        plain["queries"] = config.method.options().get("queries", own)
     return {
         **_settled(context),
         "campaign": config.campaign.model_copy(update={"shard": shard, "tile": context.tile}),
