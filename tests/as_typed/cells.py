@@ -55,7 +55,7 @@ CODES = {"gate": {0, 1, 4}, "repair": {0, 1, 4}}
 REFUSED = {
     "judge": lambda kind: kind.task != "classes" or kind.data != "mnist5k",
     "repair": lambda kind: kind.offers != "gradients",
-    "coverage": lambda kind: kind.offers != "gradients",
+    "shrink": lambda kind: kind.task != "classes",
 }
 """Verbs that say why they cannot be done with a kind of model, and end with 2."""
 
