@@ -127,7 +127,9 @@ def _lost_worker(folder: Path, seeds: int) -> Figure:
     record = json.loads((folder / "lost/run.json").read_text())
     attempted = record["search_results"]["searched"]
     if attempted != record["search_results"]["correctly_classified"]:
-        raise SystemExit(f"only {attempted} of {record['search_results']['correctly_classified']} seeds were attempted")
+        raise SystemExit(
+            f"only {attempted} of {record['search_results']['correctly_classified']} seeds were attempted"
+        )
     return _figure(
         "million-lost-worker", hurt - whole, "s more",
         f"one of two workers killed half-way through {seeds:,} seeds ({whole:.0f} s undisturbed)",
