@@ -54,7 +54,9 @@ def test_seeds_of_the_target_are_neither_searched_nor_counted(name, tmp_path):
     run = hc.run(SUBJECT, images, method=METHODS[name](), out=tmp_path / "run", judge=False)
     counts = run.record
     assert counts["skipped"]["target"] == there
-    assert counts["search_results"]["correctly_classified"] == COUNT, "the subject gets them all right"
+    assert counts["search_results"]["correctly_classified"] == COUNT, (
+        "the subject gets them all right"
+    )
     assert counts["search_results"]["searched"] <= COUNT - there
     of_target = [row for row in run.seeds.to_pylist() if row["label"] == TARGET]
     assert {row["status"] for row in of_target} == {"skipped: target"}

@@ -144,7 +144,7 @@ def test_replay_asks_about_the_moved_claims(run):
 
 
 def test_limits_of_risk_are_held_against_images_not_claims(run):
-    checks = gate(run, GateLimits(risk=1.0, usable=5))
+    checks = gate(run, GateLimits(risk=1.0))
     assert outcome(checks) == "pass"
     risk = run.record["risk"]
     assert risk["seeds"] == 15

@@ -22,7 +22,9 @@ RECORD |= {"classes": ["cat", "dog"]}
 
 
 def total(seeds=0, failing=0, queries=0, confusions=()):
-    return Progress(seeds // 4, 5, seeds, queries, 0, failing, failing, Counter(confusions))
+    return Progress(
+        done=seeds // 4, shards=5, seeds=seeds, queries=queries, failing=failing, findings=failing, confusions=Counter(confusions)
+    )
 
 
 def counts(failing, queries=3):

@@ -11,7 +11,7 @@ import hardcase
 SOURCES = Path(hardcase.__file__).parent
 TESTS = Path(__file__).parents[1]
 ACROSS = {"cheating", "contracts", "end_to_end", "fuzz", "golden", "played", "reference"}
-ACROSS |= {"torture", "worst_day"}
+ACROSS |= {"as_typed", "torture", "worst_day"}
 """Folders of tests about the whole: contracts, references, whole runs, crashes."""
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
@@ -31,6 +31,7 @@ ELSEWHERE = {
     "guides/test_units.py": "guides/adapt guides/corpus",
     "judges/test_features.py": "judges/feature_panel",
     "judges/test_panel.py": "judges/networks",
+    "judges/test_verdicts.py": "judges/controls judges/samples judges/visible testing/judges",
     "methods/test_generative_features.py": "spaces/activations",
     "runs/test_folder.py": "runs/tables",
     "worst_day/test_environment.py": "poor surroundings: plain state",

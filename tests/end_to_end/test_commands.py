@@ -95,7 +95,10 @@ def test_status_report_export_and_cite(world):
     status = world("status", "out")
     assert status.out.split()[0] == "MEASURED"
     assert "done" in status.out
-    assert json.loads(world("status", "out", "--format", "json").out)[0]["search_results"]["failing"] == 6
+    assert (
+        json.loads(world("status", "out", "--format", "json").out)[0]["search_results"]["failing"]
+        == 6
+    )
     report = world("report", "out")
     assert report.out.strip() == "out/report/index.html"
     assert Path("out/report/report.json").is_file()

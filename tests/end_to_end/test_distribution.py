@@ -150,7 +150,7 @@ def test_an_empty_environment_runs_it(built, tmp_path):
     assert "<html" in (tmp_path / page).read_text()[:500]
     say(tool, "export", "first", "--to", "csv", "--out", "found.csv")
     assert (tmp_path / "found.csv").read_text().count("\n") > 10
-    say(tool, "gate", "first", "--max-confirmed-rate", "0.1", code=(2,))
+    say(tool, "gate", "first", "--max-accepted-rate", "0.1", code=(2,))
 
 
 def test_an_extra_installs_from_a_clone(tmp_path):

@@ -223,7 +223,7 @@ def whole(tmp_path_factory):
     axes = [{"name": n, "low": a, "high": b, "cells": 6} for n, (a, b) in ends.items()]
     run = drawn_run(folder / "run", seeds=300, map={"kind": "figure", "axes": axes})
     keep_beside(run.store, CURVES, drawn_curves())
-    (run.folder / "config.toml").write_text("[limits]\nconfirmed_rate = 0.05\nclass_rate = 0.1\n")
+    (run.folder / "config.toml").write_text("[limits]\naccepted_rate = 0.05\nclass_risk = 0.1\n")
     return write([run], folder / "report")
 
 

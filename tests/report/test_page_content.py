@@ -44,7 +44,10 @@ def test_classes_add_up_to_the_funnel(run, section):
         assert sum(row[name] for row in classes) == steps[name]["count"]
     assert sum(row["failing"]["hits"] for row in classes) == steps["failing"]["count"]
     assert steps["failing"]["rate"]["total"] == steps["searched"]["count"] == 91
-    assert (steps["correctly_classified"]["rate"]["total"], steps["searched"]["rate"]["total"]) == (100, 95)
+    assert (steps["correctly_classified"]["rate"]["total"], steps["searched"]["rate"]["total"]) == (
+        100,
+        95,
+    )
     assert [step["count"] for step in section["search_results"][4:]] == [None] * 4
 
 

@@ -14,7 +14,9 @@ def test_an_image_with_one_accepted_failure_is_not_unsure():
     assert verdict_status(None) == verdict_status(unsure) == "unsure"
     funnel = count([], findings, {"a": kept, "b": unsure, "c": unsure})["search_results"]
     assert (funnel["accepted"], funnel["unsure"], funnel["confirmed"]) == (1, 1, None)
-    asked = count([], findings, {"a": kept, "b": unsure, "c": {**kept, "by": "person"}})["search_results"]
+    asked = count([], findings, {"a": kept, "b": unsure, "c": {**kept, "by": "person"}})[
+        "search_results"
+    ]
     assert (asked["accepted"], asked["unsure"], asked["confirmed"]) == (2, 0, 1)
     nobody = count([], findings, None)["search_results"]
     assert (nobody["accepted"], nobody["unsure"]) == (None, None)

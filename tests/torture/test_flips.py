@@ -40,7 +40,9 @@ def whole(tmp_path_factory):
     run(folder)
     judge(folder, by=world.trusting)
     for name in BESIDE:
-        keep_beside(Run(folder).store, name, {"correctly_classified": 12, "sentence": "nothing got worse"})
+        keep_beside(
+            Run(folder).store, name, {"correctly_classified": 12, "sentence": "nothing got worse"}
+        )
     assert Run(folder).verification.notes == ()
     return folder
 
@@ -92,7 +94,7 @@ def test_a_flipped_bit_is_not_believed(name, finished):
 READERS = {
     "report": "report RUN --out page",
     "compare": "compare RUN OTHER --out compare.html",
-    "gate": "gate RUN --max-confirmed-rate 1 --min-usable 1",
+    "gate": "gate RUN --max-accepted-rate 1",
     "export": "export RUN --to npz --out tests.npz",
     "status": "status RUN",
     "cite": "cite RUN",
@@ -148,7 +150,7 @@ def test_a_damaged_run_is_refused_by_the_gate_and_marked_in_the_report(tmp_path,
     stored = Run(finished)
     assert stored.verification.state == "damaged"
     with pytest.raises(Problem, match="a gate decides on verified runs only"):
-        gate(stored, GateLimits(confirmed_rate=1.0, usable=1))
+        gate(stored, GateLimits(accepted_rate=1.0))
     if trick == "record edited":
         page = stored.report(tmp_path / "report").read_text()
         assert "This run is damaged." in page
@@ -168,7 +170,7 @@ def test_no_verb_gives_a_damaged_record_a_right_checksum(entry, finished):
 
 
 def test_a_sound_run_passes_and_an_old_one_is_unverified(whole, finished):
-    assert gate(Run(whole), GateLimits(confirmed_rate=1.0, usable=1))
+    assert gate(Run(whole), GateLimits(accepted_rate=1.0))
     store = Run(finished).store
     record = store.record()
     del record["identity"]

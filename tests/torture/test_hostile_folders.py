@@ -42,7 +42,7 @@ def trusting(pairs):
 PWN = "import pathlib\npathlib.Path({0!r}).write_text('code of the folder ran')\ndef make(): pass\n"
 MORE = {
     "replay": "--model model.py:make",
-    "gate": "--max-confirmed-rate 1 --min-usable 1",
+    "gate": "--max-accepted-rate 1",
     "judge": "--judge judge.py:trusting",
     "export": "--out away",
     "card": "--to away",

@@ -146,7 +146,7 @@ def change_config(folder, rng):
     known = tomllib.loads((folder / "config.toml").read_text())
     key = rng.choice([*known, "limits", "baseline", "x"])
     odd = [one for one in ODD if one is not None and "None" not in str(one) and one != 10**30]
-    value = rng.choice([*odd, {"confirmed_rate": -1, "slices": {"<b>": 2}}])
+    value = rng.choice([*odd, {"accepted_rate": -1, "slices": {"<b>": 2}}])
     folders.begin_as(folder, **{key: value})
     return "config.toml", key
 

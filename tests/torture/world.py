@@ -194,7 +194,16 @@ def left(folder):
     """Everything that must be the same in the end, however a run came about."""
     record = json.loads((folder / "run.json").read_text())
     paths = [folder / "seeds.parquet", *sorted((folder / "findings").glob("part-*.parquet"))]
-    kept = ("complete", "search_results", "skipped", "findings", "totals", "kinds", "hashes", "seeds")
+    kept = (
+        "complete",
+        "search_results",
+        "skipped",
+        "findings",
+        "totals",
+        "kinds",
+        "hashes",
+        "seeds",
+    )
     said = {key: record[key] for key in (*kept, "method")}
     return {path.name: path.read_bytes() for path in paths}, said
 

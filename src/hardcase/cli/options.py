@@ -94,9 +94,7 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "effects": Row("Measure the effect of every condition, however long it takes."),
         "rare": Row("Also estimate how rarely images without a failing draw fail."),
         "oracle": Row("label, disagreement, non-finite, any, regression.", "KIND"),
-        "keep": Row(
-            "first, best, best-per-label, all, or so many findings per image.", "WHICH"
-        ),
+        "keep": Row("first, best, best-per-label, all, or so many findings per image.", "WHICH"),
         "settings": Row("Any setting, e.g. method.population=30", "KEY=VALUE", ("--set",)),
         "allow_low_accuracy": Row("Accept a model near chance, or a generator that loses labels."),
         "trust_pickle": Row("Load weights that need unpickling, which can run code."),

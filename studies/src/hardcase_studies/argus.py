@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import torch
@@ -222,16 +222,22 @@ def _failing(done: Measured) -> list[Cell]:
     return [first, *(_spread(values) for values in (done.seeds.ssim, done.seeds.ld, done.alike))]
 
 
-def _spread(values: Tensor, scale: float = 1, digits: int = 3, unit: str = "") -> str:
+def _spread(
+    values: Tensor,
+    scale: float = 1,
+    digits: int = 3,
+    unit: str = "",
+    within: tuple[float, float] = (-inf, inf),
+) -> str:
     """Mean and interval; no interval of a single value, nothing where there is none."""
-    found = finite_mean(values)
+    found = finite_mean(values, within=within)
     if not isfinite(found.value):
         return ""
     return found.scaled(scale).text(f".{digits}f", unit)
 
 
 def _percent(values: Tensor) -> str:
-    return _spread(values, 100, 2, " %")
+    return _spread(values, 100, 2, " %", within=(0, 1))
 
 
 def _share(succeeded: Tensor) -> str:

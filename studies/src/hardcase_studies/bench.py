@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,9 +103,11 @@ def mean(values: Tensor, *, scale: float = 1.0) -> str:
     return mean_interval(values).scaled(scale).text(".3g")
 
 
-def finite_mean(values: Tensor, *, unit: str = "runs") -> Interval:
-    """Mean and 95 % interval of the finite values (`inference.mean_interval`)."""
-    return mean_interval(values[values.isfinite()], unit=unit)
+def finite_mean(
+    values: Tensor, *, unit: str = "runs", within: tuple[float, float] = (-math.inf, math.inf)
+) -> Interval:
+    """Mean and 95 % interval of the finite values, no end of it outside what a value can be."""
+    return mean_interval(values[values.isfinite()], unit=unit, within=within)
 
 
 def share(values: Tensor) -> str:

@@ -268,7 +268,8 @@ def _undefined(rounds: Sequence[Rates], name: str, part: Bool[Tensor, " a"]) -> 
 
 def _over(values: Float[Tensor, " t"], sign: str = "") -> str:
     """The mean with an interval over trainings; one training has none."""
-    return finite_mean(values, unit="trainings").text(f"{sign}.3f")
+    most = 2.0 if sign else 1.0  # of differences of coefficients, of coefficients
+    return finite_mean(values, unit="trainings", within=(-most, most)).text(f"{sign}.3f")
 
 
 def _detection(rates: Rates) -> Table:
