@@ -13,6 +13,7 @@ from hardcase.analysis.references import rate_difference
 from hardcase.cli.main import main
 from hardcase.conditions import Conditions
 from hardcase.errors import Problem
+from hardcase.report import report
 from hardcase.runs.phases import measured_rows
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
@@ -117,7 +118,7 @@ def test_failing_samples_are_kept_to_be_looked_at_and_none_is_reserved(versions)
         assert sample["label"] != sample["predicted"]
         assert sample["image"] != sample["unmodified"]
         assert sample["seed"] in failing - held
-    assert alone.report().is_file()
+    assert report(alone).is_file()
 
 
 def test_the_judge_says_which_labels_are_lost(versions):
@@ -166,6 +167,6 @@ def test_kept_samples_that_are_none_are_left_out(stored, shown):
     try:
         keep_beside(stored.store, CONDITIONS, {**kept, "shown": shown})
         assert shown_samples(stored) == []
-        assert stored.report().is_file()
+        assert report(stored).is_file()
     finally:
         keep_beside(stored.store, CONDITIONS, kept)
