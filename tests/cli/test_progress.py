@@ -23,7 +23,13 @@ RECORD |= {"classes": ["cat", "dog"]}
 
 def total(seeds=0, failing=0, queries=0, confusions=()):
     return Progress(
-        done=seeds // 4, shards=5, seeds=seeds, queries=queries, failing=failing, findings=failing, confusions=Counter(confusions)
+        done=seeds // 4,
+        shards=5,
+        seeds=seeds,
+        queries=queries,
+        failing=failing,
+        findings=failing,
+        confusions=Counter(confusions),
     )
 
 
