@@ -73,6 +73,7 @@ SMALL: dict[str, tuple[str, ...]] = {
 """What makes a study small; a small run is of `mnist5k`, on the CPU, without `LARGE`."""
 NOT_SMALL = {
     "asking-digits": "published ratings",
+    "blind-readings": "somebody's readings of findings",
     "asking-photographs": "published ratings and photographs",
     "detectors": "photographs with boxes, fetched networks",
     "diffusion-cifar10": "CIFAR-10 and a GPU",

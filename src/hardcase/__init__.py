@@ -47,9 +47,11 @@ if TYPE_CHECKING:
         RepairResult as RepairResult,
         repair as repair,
     )
+    from hardcase.report import report as report
     from hardcase.runs.results import Run as Run
     from hardcase.suite.compare import compare as compare
     from hardcase.suite.coverage import coverage as coverage
+    from hardcase.suite.export import export as export
     from hardcase.suite.gate import assert_failure_rate as assert_failure_rate
     from hardcase.suite.replay import replay as replay
     from hardcase.suite.shrink import shrink as shrink

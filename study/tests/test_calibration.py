@@ -12,6 +12,7 @@ from hardcase import Run, Verdicts, judge
 from hardcase.errors import Problem
 from hardcase.judges.calibration import calibrate, read_people
 from hardcase.judges.rules import DecisionRule, Signals
+from hardcase.report import report
 from hardcase_study import analyse, export, new, rated, record
 
 
@@ -76,7 +77,7 @@ def test_what_people_said_is_entered_into_the_run_and_told(own_run, answered):
     told = run.summary().splitlines()[-1]
     assert f"{found['rated']} of {found['failing']} rated" in told
     assert f"[{100 * found['low']:.1f}, {100 * found['high']:.1f}]" in told
-    assert "people looked" in (own_run / run.report()).read_text().lower()
+    assert "people looked" in (own_run / report(run)).read_text().lower()
     kept = judge(run, by=lambda pairs: Verdicts(["unsure"] * len(pairs)))
     assert kept.record["people"] == entry
 

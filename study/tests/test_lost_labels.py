@@ -10,6 +10,7 @@ import hardcase as hc
 from hardcase.analysis.conditions import lost_in_words, shown_samples
 from hardcase.cli.main import main
 from hardcase.errors import Problem
+from hardcase.report import report
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase_study import analyse, new, record
 from hardcase_study.bundle import Study
@@ -77,7 +78,7 @@ def test_what_people_say_stands_beside_the_judge(own, tmp_path, capsys):
     words = f"3 people call {len(lost)} lost"
     assert words in lost_in_words(run.record["risk"])
     assert words in capsys.readouterr().out
-    assert words in (own / run.report()).read_text()
+    assert words in (own / report(run)).read_text()
 
     def keeps(findings):
         return hc.Verdicts(["kept"] * len(findings))

@@ -16,6 +16,7 @@ from hardcase import companions
 from hardcase.cli.main import main
 from hardcase.judges import panel
 from hardcase.judges.answers import read_answers
+from hardcase.report import report
 from hardcase.runs.results import Run
 from hardcase.tensors import from_bytes
 from tiny import bars
@@ -144,7 +145,7 @@ def test_a_sinvad_run_is_asked_about_from_end_to_end(tmp_path, monkeypatch, caps
     assert 0 < asked["answers"] <= 20
     after = {name: row["verdict"] for name, row in judged.verdicts.items()}
     assert after != before
-    page = judged.report().read_text(encoding="utf-8")
+    page = report(judged).read_text(encoding="utf-8")
     assert "one person" in page
     assert "at random, without replacement" in page
 

@@ -13,6 +13,7 @@ from hardcase.analysis.references import rate_difference
 from hardcase.cli.main import main
 from hardcase.conditions import Conditions
 from hardcase.errors import Problem
+from hardcase.report import report
 from hardcase.runs.phases import measured_rows
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
@@ -66,7 +67,8 @@ def test_runs_under_other_conditions_are_not_compared(stored, tmp_path):
     none = run(tmp_path / "none", conditions="none")
     risk = none.record["risk"]
     assert (risk["samples"], risk["value"]) == (0, risk["unmodified"]["value"])
-    assert gate(none, GateLimits(risk=1.0))[-1].outcome == "pass", "of unmodified images"
+    with pytest.raises(Problem, match="without declared conditions"):
+        gate(none, GateLimits(risk=1.0))
     other = run(tmp_path / "other", conditions={"rotation": "±5 deg"})
     for unlike in (none, other):
         with pytest.raises(Problem, match="other conditions"):
@@ -116,7 +118,7 @@ def test_failing_samples_are_kept_to_be_looked_at_and_none_is_reserved(versions)
         assert sample["label"] != sample["predicted"]
         assert sample["image"] != sample["unmodified"]
         assert sample["seed"] in failing - held
-    assert alone.report().is_file()
+    assert report(alone).is_file()
 
 
 def test_the_judge_says_which_labels_are_lost(versions):
@@ -141,12 +143,13 @@ def test_the_judge_says_which_labels_are_lost(versions):
 def test_without_limits_the_baseline_decides(tmp_path):
     def decided(subject, name, **given):
         done = hc.run(subject, toy_images(300), out=tmp_path / name, **ALONE, **given)
-        return gate(done, GateLimits(risk_margin=0.05))[-1].outcome
+        return [check.outcome for check in gate(done, GateLimits(margin=0.05))]
 
     plain = toy_subject(20.0)
-    assert decided(noisy(0.1, 3), "worse", baseline=[plain]) == "fail"
-    assert decided(plain, "better", baseline=[noisy(0.1, 3)]) == "pass"
-    assert decided(noisy(0.004, 1), "alone") == "cannot tell"
+    assert decided(noisy(0.1, 3), "worse", baseline=[plain]) == ["fail"]
+    assert decided(plain, "better", baseline=[noisy(0.1, 3)]) == ["pass"]
+    with pytest.raises(Problem, match="no limit"):
+        decided(noisy(0.004, 1), "alone")
 
 
 def test_a_run_takes_the_profile_for_its_images_unless_told_otherwise(tmp_path):
@@ -164,6 +167,6 @@ def test_kept_samples_that_are_none_are_left_out(stored, shown):
     try:
         keep_beside(stored.store, CONDITIONS, {**kept, "shown": shown})
         assert shown_samples(stored) == []
-        assert stored.report().is_file()
+        assert report(stored).is_file()
     finally:
         keep_beside(stored.store, CONDITIONS, kept)

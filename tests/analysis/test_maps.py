@@ -7,6 +7,7 @@ import hardcase as hc
 from hardcase.analysis.maps import STATES, Features, grid_from, grid_of, map_of_run, mapping, record
 from hardcase.errors import Problem
 from hardcase.guides.archive import Archive
+from hardcase.report import report
 from hardcase.runs.results import Run
 from hardcase.searches.genetic import Illumination
 from hardcase.tensors import from_bytes
@@ -99,7 +100,7 @@ def test_a_run_keeps_a_finding_per_seed_and_cell_and_its_map_agrees(tmp_path):
     by_id = {row["id"]: row for row in run.findings.to_pylist()}
     for row in cells:
         assert by_id[row["example"]]["seed"] == row["seed"]
-    page = run.report()
+    page = report(run)
     assert "Map of failures" in page.read_text(encoding="utf-8")
     again = hc.resume(tmp_path / "run", toy_subject(), toy_images(6), **asked)
     assert again.record["complete"]

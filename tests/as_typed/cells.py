@@ -55,7 +55,7 @@ CODES = {"gate": {0, 1, 4}, "repair": {0, 1, 4}}
 REFUSED = {
     "judge": lambda kind: kind.task != "classes" or kind.data != "mnist5k",
     "repair": lambda kind: kind.offers != "gradients",
-    "coverage": lambda kind: kind.offers != "gradients",
+    "shrink": lambda kind: kind.task != "classes",
 }
 """Verbs that say why they cannot be done with a kind of model, and end with 2."""
 
@@ -78,7 +78,7 @@ def fork(work, folder):
             signal.alarm(PATIENCE)
             for handle, path in zip((1, 2), outputs):
                 os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), handle)
-            sys.stdin = open(os.devnull)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             code = work()
         except BaseException:
@@ -188,17 +188,25 @@ class Matrix:
     def undisturbed(self, commands):
         """Every command of the pages, in their order."""
         for command in commands:
-            if NEXT in command.words and not (self.home / NEXT).exists():
-                if (self.home / FIRST).exists():
-                    shutil.copytree(self.home / FIRST, self.home / NEXT)
-            work = command_line(words_for(self.kind, command))
+            first, following = self.home / FIRST, self.home / NEXT
+            if NEXT in command.words and first.exists() and not following.exists():
+                shutil.copytree(first, following)
             if command.python:
-                if self.kind.model != MODEL or self.kind.task != "classes":
-                    continue  # the block takes a network and its images
-                shutil.rmtree(self.home / FIRST)
-                work = block(command.python, self.kind)
-            done = fork(work, self.home)
-            self.cell(command.name, *done, judged(command, self.kind, *done))
+                self.in_python(command)
+                continue
+            done = fork(command_line(words_for(self.kind, command)), self.home)
+            self.cell(" ".join(command.words[:2]), *done, judged(command, self.kind, *done))
+
+    def in_python(self, command):
+        """A block of Python, which takes a network and its images, with no run in its way."""
+        if self.kind.model != MODEL or self.kind.task != "classes":
+            return
+        first, aside = self.home / FIRST, self.home / "aside"
+        first.rename(aside)
+        done = fork(block(command.python, self.kind), self.home)
+        self.cell("python", *done, judged(command, self.kind, *done))
+        shutil.rmtree(first, ignore_errors=True)
+        aside.rename(first)
 
     def stopped(self, run, stops):
         """The run, stopped and resumed, beside one that nobody stopped."""

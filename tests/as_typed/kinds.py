@@ -20,7 +20,8 @@ from claims.toys import CLASSES, scenes
 
 MODEL, DATA = "net.py:make", "folder:photos"
 """What the pages call the model and its data."""
-SIDE = 96
+SIDE, SMALLER = 96, 72
+"""Sides of the photographs of a network of one's own, and of other kinds, which take less time."""
 TONES = np.array([[200, 90, 60], [70, 170, 80], [80, 90, 190]])
 NET = '''
 import torch
@@ -61,10 +62,10 @@ def make():
 '''
 
 
-def photographs(folder, classes, test=10, train=40):
+def photographs(folder, classes, side=SMALLER, test=24, train=40):
     """Folders of images of one tone under a gradient, with stripes and noise, already divided."""
     rng = np.random.default_rng(0)
-    down, across = np.mgrid[:SIDE, :SIDE] / SIDE
+    down, across = np.mgrid[:side, :side] / side
     for label in range(classes):
         name = f"{'abc'[label]} tone"
         for part in ("train", "test"):
@@ -75,7 +76,7 @@ def photographs(folder, classes, test=10, train=40):
             )
             stripes = 14 * np.sin(across * rng.uniform(20, 60) + down * rng.uniform(20, 60))
             tone = TONES[label] + rng.normal(0, 22, 3)
-            x = tone * light[..., None] + stripes[..., None] + rng.normal(0, 5, (SIDE, SIDE, 3))
+            x = tone * light[..., None] + stripes[..., None] + rng.normal(0, 5, (side, side, 3))
             Image.fromarray(x.clip(0, 255).astype(np.uint8)).save(
                 Path(folder) / ("train" if number < train else "test") / name / f"{number:03d}.png"
             )
@@ -87,9 +88,9 @@ def network(factory):
     Path("net.py").write_text(text)
 
 
-def torch_classifier(classes, factory):
+def torch_classifier(classes, factory, side=SMALLER):
     def make():
-        photographs("photos", classes)
+        photographs("photos", classes, side)
         network(factory)
 
     return make
@@ -110,7 +111,7 @@ def onnx_scores():
     graph = helper.make_graph(
         nodes,
         "tones",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 3, SIDE, SIDE])],
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 3, SMALLER, SMALLER])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 3])],
         [numpy_helper.from_array(value, name) for name, value in arrays.items()],
     )
@@ -130,7 +131,7 @@ class Answering(BaseHTTPRequestHandler):
         kind = {"datatype": "INT64", "shape": [-1]}
         if not self.labels:
             kind = {"datatype": "FP32", "shape": [-1, 3]}
-        image = {"name": "x", "datatype": "FP32", "shape": [-1, 3, SIDE, SIDE]}
+        image = {"name": "x", "datatype": "FP32", "shape": [-1, 3, SMALLER, SMALLER]}
         self.reply({"name": "m", "inputs": [image], "outputs": [{"name": "y", **kind}]})
 
     def do_POST(self):
@@ -171,7 +172,7 @@ def scene_files(factory):
     source = Path(claims.toys.__file__).read_text()
     Path("net.py").write_text(f"{source}\n\ndef make(): return {factory}()\n")
     Path("photos").mkdir()
-    images, known = scenes(60, seed=5)
+    images, known = scenes(240, seed=5)
     listed, boxes, tags = [], [], []
     for row, one in enumerate(known):
         name = f"{row:03d}.png"
@@ -222,7 +223,7 @@ class Kind:
 
 
 KINDS = {
-    "own network": Kind(torch_classifier(3, "Tones(3)")),
+    "own network": Kind(torch_classifier(3, "Tones(3)", SIDE)),
     "one output": Kind(torch_classifier(2, "One()")),
     "onnx": Kind(onnx_scores, "onnx:net.onnx", offers="scores", needs=("onnxruntime", "onnx")),
     "server": Kind(

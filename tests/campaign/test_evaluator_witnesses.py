@@ -13,6 +13,7 @@ from hardcase.methods import pgd
 from hardcase.models.subject import Subject
 from hardcase.objectives import KeptByWitnesses, Margin, NearestFailing, TargetMargin, joint
 from hardcase.oracles import LeavesLabel, Reaches, Witnessed, witness_margin
+from hardcase.report import report
 from hardcase.statistics import count
 from hardcase.testing.toys import CLASSES, Counting, Quarters, toy_images, toy_subject
 from hardcase.types import Probe, Seeds
@@ -224,7 +225,7 @@ def test_a_run_stores_who_witnessed_and_what_it_cost(tmp_path):
     assert {row["kind"] for row in rows} == {"label"}
     assert all(row["witnessed"] == (row["witness_margin"] >= 2.0) for row in rows)
     assert f"witnessed: {funnel['witnessed']} of" in done.summary()
-    page = json.loads((done.report().parent / "report.json").read_text())
+    page = json.loads((report(done).parent / "report.json").read_text())
     steps = {row["step"]: row["count"] for row in page["runs"][0]["search_results"]}
     assert steps["witnessed"] == funnel["witnessed"]
 

@@ -26,6 +26,7 @@ from hardcase.config import task_of
 from hardcase.errors import Problem
 from hardcase.models.health import answers
 from hardcase.models.subject import Subject
+from hardcase.report import report
 from hardcase.runs.results import Run, finding_claims, seed_claims
 from hardcase.statistics import bounded_mean_interval
 from hardcase.suite.gate import GateLimits, gate, outcome
@@ -159,12 +160,12 @@ def test_limits_of_risk_are_held_against_images_not_claims(run):
 
 
 def test_the_report_draws_boxes_and_tells_supports(run, tmp_path):
-    page = run.report(tmp_path / "report")
+    page = report(run, out=tmp_path / "report")
     said = json.loads((tmp_path / "report" / "report.json").read_text())["runs"][0]
     assert said["claims"]["task"] == "boxes"
     assert sum(said["claims"]["ways"].values()) == len(set(run.findings["seed"].to_pylist()))
     assert len(said["claims"]["sizes"]) == 3
-    shown = said["triples"][0]["support"]
+    shown = said["pairs"][0]["support"]
     assert shown["seed"] > 0 > shown["finding"]
     assert "Claims that were lost" in page.read_text()
 

@@ -8,6 +8,7 @@ import pytest
 
 from hardcase.cli.main import main
 from hardcase.corruptions import CORRUPTIONS
+from hardcase.report import report
 from tiny import HALVES
 
 
@@ -57,6 +58,6 @@ def test_curves_of_conditions_stay_with_the_run(capsys):
     assert run.verification.state == "verified"
     assert 0 < run.record["worst_case"]["value"] <= 1
     assert run.record["least_scale"]["seeds"] == 12
-    page = run.report().read_text()
+    page = report(run).read_text()
     assert "The worst of the declared conditions" in page
     assert "How failing grows with severity" in page

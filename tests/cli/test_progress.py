@@ -22,7 +22,15 @@ RECORD |= {"classes": ["cat", "dog"]}
 
 
 def total(seeds=0, failing=0, queries=0, confusions=()):
-    return Progress(seeds // 4, 5, seeds, queries, 0, failing, failing, Counter(confusions))
+    return Progress(
+        done=seeds // 4,
+        shards=5,
+        seeds=seeds,
+        queries=queries,
+        failing=failing,
+        findings=failing,
+        confusions=Counter(confusions),
+    )
 
 
 def counts(failing, queries=3):
@@ -101,7 +109,7 @@ def test_the_screen_fits_80_columns_and_says_it_all(told):
     screen.say("the model returns probabilities" + ", and this is a long note on that" * 3)
     text = shown(screen, 80)
     assert max(map(len, text.splitlines())) <= 80
-    seeds = ("8 done · 4 running · 6 waiting · 2 skipped", "5 of 12 seeds", "not judged")
+    seeds = ("8 done · 4 running · 6 waiting · 2 skipped", "5 of 12 images", "not judged")
     spent = ("40 gradients", "112", "per second")
     for piece in ("pgd on m, d", *seeds, "cat→dog ×2", *spent, "probabilities", "Ctrl-C"):
         assert piece in text, piece
@@ -145,9 +153,9 @@ def test_plain_lines_tell_beginnings_ends_and_notes(told, capsys):
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "training net on data: 10 steps"
     assert said[1].startswith("trained net on data in 0:0")
-    assert said[2] == "searching with pgd on m, d: 18 usable of 20 seeds"
+    assert said[2] == "searching with pgd on m, d: 18 right of 20 images"
     assert said[3] == "note: mind this"
-    assert "8 of 18 seeds done, 3 failing (not judged); 100 queries" in said[4]
+    assert "8 of 18 images done, 3 failing (not judged); 100 queries" in said[4]
     assert len(said) == 5
 
 

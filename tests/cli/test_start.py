@@ -30,7 +30,7 @@ def test_init_writes_a_configuration_that_run_reads_and_never_over_one(project, 
     assert main(["init"]) == 0
     values = tomllib.loads((project / "hardcase.toml").read_text())
     assert (values["model"], values["data"]) == ("net.py:make", "folder:photos")
-    assert parse({**values, "method": "pgd"}).limits.risk_margin == 0.01
+    assert parse({**values, "method": "pgd"}).limits.margin == 0.01
     said = capsys.readouterr()
     assert "next: hardcase doctor, then hardcase run" in said.out
     assert "2 images in 2 class folders" in said.err

@@ -21,12 +21,10 @@ ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.sp
 UPWARD = {
     "wording -> suite": "types of figures, for type checkers alone",
     "catalogue -> testing": "needs and budgets are read from methods built on toys, when it is written",
-    "runs -> report": "`Run.report()` is imported when it is called",
-    "runs -> suite": "`Run.export()` is imported when it is called",
 }
 
 
-CYCLES = 2
+CYCLES = 1
 """Groups of modules that import each other, inside of functions somewhere."""
 
 

@@ -76,7 +76,7 @@ COMMANDS = {
     "report": ("report", "run", "run", "--out", "page"),
     "compare": ("compare", "run", "run", "--out", "compare.html"),
     "replay": ("replay", "run", "--model", "wide.py:narrow", "--out", "rows.json"),
-    "gate": ("gate", "run", "--max-confirmed-rate", 1, "--max-class-rate", 1, "--min-usable", 1),
+    "gate": ("gate", "run", "--max-accepted-rate", 1, "--max-class-risk", 1),
     "shrink": ("shrink", "run", "--out", "small"),
     "export": ("export", "run", "--to", "imagefolder", "--out", "folder"),
     "cite": ("cite", "run"),

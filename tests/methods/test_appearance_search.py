@@ -7,6 +7,7 @@ import torch
 import hardcase as hc
 from hardcase.methods.appearance_search import natural, natural_blackbox
 from hardcase.randomness import Rng
+from hardcase.report import report
 from hardcase.spaces.appearance import Appearance
 from hardcase.spaces.latent import WithResidual, latent
 from hardcase.tensors import from_bytes, to_bytes
@@ -47,7 +48,7 @@ def test_a_run_says_in_words_what_it_took(tmp_path):
     assert Appearance.from_record(run.record["space"]) == method.space
     said = run.changes()
     assert all(isinstance(text, str) and text for text in said)
-    page = run.report()
+    page = report(run)
     content = json.loads((page.parent / "report.json").read_text())
     shown = [test["change"] for test in content["runs"][0]["gallery"]["tests"]]
     assert set(shown) <= set(said)

@@ -14,6 +14,7 @@ from hardcase.errors import Problem
 from hardcase.methods.fuzzers import TowardClass, Uncertainty, diffchaser
 from hardcase.models import quantised
 from hardcase.randomness import stream
+from hardcase.report import report
 from hardcase.statistics import kinds_in_words
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
@@ -79,6 +80,6 @@ def test_disagreements_are_counted_as_what_they_are(tmp_path):
     said = kinds_in_words(kinds)
     assert said.startswith(f"{len(run)} findings: ")
     assert said.endswith(f"{kinds['disagreement']} disagreement{'s' * (kinds['disagreement'] > 1)}")
-    page = run.report().read_text()
+    page = report(run).read_text()
     for text in (run.summary(), shown_run(run.folder), page):
         assert said in text

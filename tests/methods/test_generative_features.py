@@ -15,6 +15,7 @@ from hardcase.generators import gan, vae
 from hardcase.generators.adapters import Decoder, Supplied
 from hardcase.models import witnesses
 from hardcase.randomness import stream
+from hardcase.report import report
 from hardcase.runs.results import Run
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.tensors import from_bytes
@@ -154,7 +155,7 @@ def test_a_generator_whose_samples_others_do_not_recognise_is_refused(capsys):
     assert "checked by nobody else" in " ".join(said.out.split())
     run = Run("unchecked")
     assert run.record["search_results"]["verified"] is None
-    run.report()
+    report(run)
     assert "not checked" in Path("unchecked/report/index.html").read_text()
 
 

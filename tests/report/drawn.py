@@ -106,9 +106,10 @@ def judge(run: Run, *, card: dict[str, Any] | None = None) -> Run:
     said = []
     for row in rows:
         i = int(row["seed"].removeprefix("drawn/"))
-        word = "unsure" if i % 9 == 2 else ("kept", "lost")[i % 4 == 2]
-        about = {"id": row["id"], "group": row["expected"] % 5, "by": "judge", "noise": i / 100}
-        said.append({**about, "verdict": "foreign" if i % 3 == 1 else word, "saturated": 0.1})
+        verdict = "unsure" if i % 9 == 2 else "lost" if i % 4 == 2 else "kept"
+        about = {"id": row["id"], "group": row["expected"] % 5, "by": "panel"}
+        measured = {"p_kept": 0.5, "noise": 0.1, "saturated": 0.2}
+        said.append({**about, **measured, "verdict": verdict})
     return put_verdicts(run, said, judge=card)
 
 

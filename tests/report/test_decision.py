@@ -1,113 +1,116 @@
-"""The first screen: the verdict of the gate with its uncertainty, pictures, and what to do next."""
+"""The first screen: the terminal's decision, every figure of the record in the plot, and what to do next."""
 
 import json
 
 import pytest
-from browser import PROGRAM, Browser
 from drawn import drawn_run, judge
 
-from hardcase.report.decision import where_in_one_sentence
-from hardcase.report.page import report_content, write
+import hardcase as hc
+from hardcase.errors import Problem
+from hardcase.report.page import report_content
 from hardcase.runs.results import Run
-from hardcase.runs.verify import Verification
-from hardcase.suite.gate import GateLimits, gate, outcome
+from hardcase.suite.gate import GateLimits, decision_of
+from hardcase.testing.toys import toy_images, toy_subject
 
-SOUND = {"calibrated": True, "accuracy": 0.97, "status": "calibrated"}
+GIVEN = {"method": "none", "conditions": {"shift": "±50 %"}, "judge": False}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return judge(drawn_run(tmp_path_factory.mktemp("decision") / "run"), card=SOUND)
+    """A measured run of a toy that a shift misleads."""
+    folder = tmp_path_factory.mktemp("decision") / "run"
+    return hc.run(toy_subject(), toy_images(60), out=folder, **GIVEN)
 
 
-def decided(run, limits=None):
-    return report_content([run], limits)["runs"][0]["decision"]
+def section(run, **limits):
+    return report_content([run], GateLimits(**limits) if limits else None)["runs"][0]
 
 
-@pytest.mark.parametrize(("rate", "verdict"), [(0.2, "fail"), (0.4, "cannot tell"), (0.9, "pass")])
-def test_the_page_says_what_the_gate_says(run, rate, verdict, tmp_path, monkeypatch):
-    monkeypatch.setattr(Run, "verification", property(lambda run: Verification("verified")))
-    limits = GateLimits(confirmed_rate=rate)
-    said = decided(run, limits)
-    assert said["verdict"] == outcome(gate(run, limits)) == verdict
-    assert said["undecided"] == run.counts()["search_results"]["unsure"] > 0
-    assert said["confirmed"]["hits"] == run.counts()["search_results"]["accepted"]
-    assert said["with_undecided"]["hits"] == said["confirmed"]["hits"] + said["undecided"]
-    assert len(said["pictures"]) == 3
-    page = write([run], tmp_path, limits=limits)
-    text = page.read_text()
-    assert text.index(said["word"]) < text.index("How many seeds the search could break")
-    stored = json.loads((tmp_path / "report.json").read_text())["runs"][0]["decision"]
-    assert stored == json.loads(json.dumps(said))
+@pytest.mark.parametrize(("risk", "word"), [(None, "MEASURED"), (0.001, "FAIL"), (0.99, "PASS")])
+def test_the_decision_is_the_first_line_of_the_terminal(run, risk, word):
+    limits = {} if risk is None else {"risk": risk}
+    decided = decision_of(run, GateLimits(**limits))
+    first = section(run, **limits)["decision"]
+    assert (first["word"], first["sentence"]) == (decided.word, decided.sentence)
+    assert first["word"] == word
+    assert first["plot"]["limit"] == risk
+    page = hc.report(run, out=run.folder.parent / str(risk), limits=GateLimits(**limits))
+    text = " ".join(page.read_text().replace("<b>", "").replace("</b>", "").split())
+    assert f"{decided.word} {decided.sentence}" in text
 
 
-def test_limits_that_the_run_was_started_with_are_shown(run, tmp_path):
-    (run.folder / "config.toml").write_text("[limits]\nconfirmed_rate = 0.2\n")
-    said = decided(Run(run.folder))
-    assert (said["verdict"], said["limits_from"]) == ("fail", "run")
-    (run.folder / "config.toml").write_text("")
-    said = decided(Run(run.folder))
-    assert (said["verdict"], said["limits"]) == ("no limits", [])
-    assert any("limits.risk" in (step["command"] or "") for step in said["next"])
+def test_the_plot_has_every_rate_of_the_record(run):
+    risk = run.record["risk"]
+    rows = section(run)["decision"]["plot"]["rows"]
+    truth = [risk["unmodified"], risk, *risk["wider"]]
+    assert risk["value"] > 0.05, "the toy fails, or this shows nothing"
+    if risk["worst_region"]:
+        truth.insert(2, {**risk["worst_region"], "high": None})
+    places = [tuple(row[name] for name in ("value", "low", "high")) for row in rows]
+    assert places == [tuple(one[name] for name in ("value", "low", "high")) for one in truth]
 
 
-def test_a_judge_nobody_calibrated_passes_nothing(run, tmp_path):
-    weak = judge(drawn_run(tmp_path / "weak"), card={"calibrated": False, "status": "no"})
-    said = decided(weak, GateLimits(confirmed_rate=1.0))
-    assert said["verdict"] == "cannot tell"
-    assert "not calibrated" in said["weak_judge"]
-    assert any("--calibrate" in step["text"] for step in said["next"])
+def test_a_baseline_is_a_row_of_the_plot(tmp_path):
+    other = toy_subject(30.0)
+    run = hc.run(toy_subject(), toy_images(60), out=tmp_path / "run", baseline=other, **GIVEN)
+    [baseline] = run.record["risk"]["baselines"]
+    row = section(run)["decision"]["plot"]["rows"][-1]
+    assert row["value"] == baseline["value"]
+    assert "difference" in row["text"]
 
 
-def test_unjudged_and_empty_runs_say_so(tmp_path):
-    said = decided(drawn_run(tmp_path / "plain"), GateLimits(confirmed_rate=0.05))
-    assert said["verdict"] == "cannot tell"
-    assert "nobody has judged" in said["sentence"]
-    assert said["next"][0]["command"].startswith("hardcase judge")
-    none = decided(drawn_run(tmp_path / "none", failing=-1.0), GateLimits(confirmed_rate=0.05))
-    assert none["verdict"] == "pass"
-    assert "no proof" in none["sentence"]
-    assert none["pictures"] == []
+def test_a_phase_that_failed_is_the_first_word(run, tmp_path):
+    record = json.loads((run.folder / "run.json").read_text())
+    phases = {**record["phases"], "search": {"status": "failed", "why": "no memory was left"}}
+    broken = drawn_run(tmp_path / "run", seeds=20, phases=phases, complete=False)
+    first = section(broken, risk=0.5)["decision"]
+    assert first["word"] == "FAILED"
+    assert "no memory was left" in first["sentence"]
+    assert first["next"][0]["command"].startswith("hardcase resume")
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(PROGRAM is None, reason="needs Chromium (Debian: apt-get install chromium)")
-def test_the_first_screen_fits_a_desk_and_a_phone(run, tmp_path):
-    page = write([run], tmp_path, limits=GateLimits(confirmed_rate=0.4, class_rate=0.95))
-    browser = Browser()
-    try:
-        for width, height in ((1280, 900), (400, 1400)):
-            browser.open(page, width=width, height=height)
-            assert browser.js("document.documentElement.scrollWidth") == width
-            bottom = "document.querySelector('.decision .next').getBoundingClientRect().top"
-            assert browser.js(bottom) < height
-            assert browser.complaints() == []
-    finally:
-        browser.close()
+def test_an_unfinished_run_says_what_is_missing(tmp_path):
+    phases = {"measure": {"status": "done"}, "search": {"status": "running"}}
+    run = drawn_run(tmp_path / "run", seeds=20, complete=False, phases=phases)
+    first = section(run)["decision"]
+    assert "the search, the label check" in first["unfinished"]
+    assert "the measurement" not in first["unfinished"]
+    assert first["next"][0]["command"].startswith("hardcase resume")
 
 
-def test_one_sentence_says_where(run):
-    said = decided(run)["where"]
-    assert said.startswith("Where it fails: ")
-    assert "most often " in said
-    assert " is taken for " in said
-    rate = {"share": 0.68}
-    held = [{"name": "dark and tilted", "inside": rate, "outside": {"share": 0.09}}]
-    pairs = [{"expected": 0, "predicted": 1, "tests": 3}]
-    told = where_in_one_sentence(held, pairs, run.classes, 9)
-    assert "on seeds that are dark and tilted (68.0\u00a0%, elsewhere 9.0\u00a0%)" in told
-    assert where_in_one_sentence(held, [], run.classes, 0) is None
+def test_a_search_alone_has_no_plot_and_decides_by_limits_on_findings_alone(tmp_path):
+    run = judge(drawn_run(tmp_path / "run", per_seed=2))
+    first = section(run)["decision"]
+    assert (first["word"], first["plot"]) == ("INCONCLUSIVE", None)
+    assert section(run, accepted_rate=0.01)["decision"]["word"] == "FAIL"
 
 
-def test_several_runs_are_decided_together_and_the_worst_decides(run, tmp_path):
-    other = judge(drawn_run(tmp_path / "other", method="pgd"), card=SOUND)
-    said = report_content([run, other], GateLimits(confirmed_rate=0.2))["decision"]
-    assert said["verdict"] == "fail"
-    assert said["sentence"].startswith("Run run: ")
-    assert said["note"] == "The verdict of other is the same."
-    page = write([run, other], tmp_path / "report", limits=GateLimits(confirmed_rate=0.2))
-    text = page.read_text()
-    assert text.index("Not within its limits") < text.index("Side by side")
-    first = text[: text.index("Side by side")]
-    assert "What to do next" in first
-    assert first.count('class="flip"') == 3, "three findings on the first screen"
+def test_what_to_do_next_has_a_command(run, tmp_path):
+    commands = [step["command"] for step in section(run)["decision"]["next"]]
+    assert any("--max-risk" in command for command in commands)
+    high = run.record["risk"]["high"]
+    limit = next(float(c.rpartition(" ")[2]) for c in commands if "--max-risk" in c)
+    assert high <= limit <= high + 0.01, "a limit that this run would hold"
+    failing = [step["command"] for step in section(run, risk=0.001)["decision"]["next"]]
+    assert any(command.startswith("hardcase repair") for command in failing)
+    unjudged = section(drawn_run(tmp_path / "run"))["decision"]["next"]
+    assert any(step["command"].startswith("hardcase judge") for step in unjudged)
+
+
+def test_limits_that_cannot_be_held_leave_the_page(tmp_path):
+    """Failures that nobody judged cannot be held against a limit: the figures are told anyway."""
+    run = drawn_run(tmp_path / "run", seeds=20)
+    with pytest.raises(Problem):
+        decision_of(run, GateLimits(accepted_rate=0.1))
+    assert section(run, accepted_rate=0.1)["decision"]["limits"] == []
+
+
+def test_a_measurement_that_runs_share_is_shown_once(run, tmp_path):
+    both = report_content([run, Run(run.folder)])["runs"]
+    assert [one["measured_in"] for one in both] == [None, 0]
+    page = hc.report(run, Run(run.folder), out=tmp_path / "both").read_text()
+    assert page.count('class="whiskers"') == hc.report(run, out=tmp_path / "one").read_text().count(
+        'class="whiskers"'
+    )
+    with pytest.raises(Problem, match="needs a folder"):
+        hc.report(run, run)

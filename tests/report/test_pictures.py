@@ -5,39 +5,12 @@ import io
 import re
 import xml.etree.ElementTree as ElementTree
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from hardcase import tensors
 from hardcase.report import pictures
-
-
-def shown(seed, test):
-    """The difference of two images, as an array with its opacity."""
-    made = pictures.difference(tensors.encode(seed), tensors.encode(test))
-    return np.array(Image.open(io.BytesIO(made)))
-
-
-def test_a_difference_is_clear_where_nothing_changed_and_tinted_where_it_did():
-    seed = torch.full((1, 4, 4), 100, dtype=torch.uint8)
-    test = seed.clone()
-    test[0, 0, 0], test[0, 1, 1], test[0, 2, 2] = 200, 50, 150
-    found = shown(seed, test)
-    assert found.shape == (4, 4, 4)
-    assert (found[..., 3] > 0).sum() == 3
-    assert tuple(found[0, 0]) == (*pictures.BRIGHTER, 255)
-    assert tuple(found[1, 1, :3]) == pictures.DARKER
-    assert tuple(found[2, 2, :3]) == pictures.BRIGHTER
-    assert 0 < found[1, 1, 3] == found[2, 2, 3] < 255
-    assert not shown(seed, seed)[..., 3].any()
-
-
-def test_a_colour_that_changes_without_growing_brighter_is_still_seen():
-    seed, test = torch.zeros(2, 3, 2, 2, dtype=torch.uint8)
-    seed[0, 0, 0], test[1, 0, 0] = 80, 80
-    assert shown(seed, test)[0, 0, 3] == 255
 
 
 @pytest.mark.parametrize("side", [28, 300])
@@ -79,7 +52,36 @@ def test_a_curve_passes_through_its_numbers():
     assert up == pytest.approx([bottom - height * n / highest for n in (1, 5, 8)], abs=0.1)
 
 
-def test_bars_show_shares_and_say_nothing_where_nothing_was_counted():
-    assert 'width="25.00%"' in pictures.bar(None, 0.25)
-    assert "fill" not in pictures.bar(None, None)
-    assert 'x1="10.00%" x2="40.00%"' in pictures.bar({"share": 0.5, "low": 0.2, "high": 0.8}, 0.25)
+ROWS = [
+    {"name": "a <b>", "value": 0.1, "low": 0.05, "high": 0.2, "text": "10 %"},
+    {"name": "region", "value": 0.4, "low": 0.3, "high": None, "text": "at least 30 %"},
+]
+
+
+def test_whiskers_lie_where_their_numbers_are():
+    svg = str(pictures.whiskers(ROWS, limit=0.25, limit_text="limit 25 %", label="rates <b>"))
+    tree = ElementTree.fromstring(svg)
+    assert tree.get("aria-label") == "rates <b>"
+    dots = [float(node.get("cx")[:-1]) for node in tree if node.get("class") == "dot"]
+    top = pictures.ticks(0.4)[-1]
+    assert dots == pytest.approx([100 * value / top for value in (0.1, 0.4)], abs=0.01)
+    lines = [node for node in tree if node.get("class") == "whisker"]
+    ends = [float(lines[0].get(name)[:-1]) for name in ("x1", "x2")]
+    assert ends == pytest.approx([100 * value / top for value in (0.05, 0.2)], abs=0.01)
+    assert len(lines) == 3 + 2, "an interval of one side has one cap"
+    [limit] = [node for node in tree if node.get("class") == "limit"]
+    assert float(limit.get("x1")[:-1]) == pytest.approx(100 * 0.25 / top, abs=0.01)
+    assert {"a <b>", "at least 30 %", "limit 25 %"} <= {node.text for node in tree}
+
+
+def test_whiskers_show_what_is_below_nothing():
+    row = {"name": "less", "value": -0.02, "low": -0.03, "high": -0.01, "text": "-2 pp"}
+    tree = ElementTree.fromstring(str(pictures.whiskers([row], unit="pp", label="effects")))
+    [dot] = [float(node.get("cx")[:-1]) for node in tree if node.get("class") == "dot"]
+    assert 0 < dot < 100
+
+
+def test_bars_show_rates_and_an_interval_where_there_is_one():
+    assert 'width="25.00%"' in pictures.bar({"value": 0.1, "low": None}, 0.4)
+    assert "interval" not in pictures.bar({"value": 0.1, "low": None}, 0.4)
+    assert 'x1="10.00%" x2="40.00%"' in pictures.bar({"value": 0.5, "low": 0.2, "high": 0.8}, 2)

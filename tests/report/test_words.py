@@ -15,7 +15,7 @@ def test_a_share_is_0_or_100_only_if_it_is(value, said):
 
 def test_a_rate_says_what_it_is_a_rate_of():
     said = words.share(words.rate(87, 96)).replace("\u00a0", " ")
-    assert said == "87 of 96 (90.6 %, 95 % interval 82.9 % to 95.6 %)"
+    assert said == "87 of 96 (90.6 %, 82.9 % to 95.6 %)"
     assert words.share(words.rate(0, 0)) == "0 of 0"
     assert words.share(words.rate(None, 96)) == "not judged"
 

@@ -174,8 +174,8 @@ def test_a_finding_is_told_in_words():
     for name, code in codes.items():
         z[0, space.names.index(name)] = code
     assert space.words(z) == [
-        "bent by up to 3.0 % of the side, tilted 6° anticlockwise, 0.7 stops darker, "
-        "lit unevenly by up to 0.4 stops, blurred by a motion of 3.9 px at 30°, JPEG quality 60",
+        "0.7 stops darker, bent by up to 3.0 % of the side, tilted 6° anticlockwise, "
+        "blurred by a motion of 3.9 px at 30°, JPEG quality 60, lit unevenly by up to 0.4 stops",
         "unchanged",
     ]
     told = space.describe(z)[0]

@@ -11,6 +11,7 @@ from hardcase import registry
 from hardcase.criteria import criterion
 from hardcase.criteria.criterion import profile_for
 from hardcase.errors import Problem
+from hardcase.report import report
 from hardcase.runs.results import Run
 from hardcase.suite.coverage import coverage, reach
 from hardcase.testing.toys import toy_images, toy_subject
@@ -140,7 +141,7 @@ def test_a_run_keeps_and_shows_what_its_seeds_and_its_tests_reach(tmp_path):
     images, subject = toy_images(12), toy_subject()
     training = toy_images(40, seed=1)
     run = hc.run(subject, images, method="pgd", out=tmp_path / "run")
-    assert "No coverage was measured" in run.report().read_text()
+    assert "Coverage before and after" not in report(run).read_text()
     run = reach(run, subject, REACHED, training=training)
     rows = {row["criterion"].split(":")[0]: row for row in run.record["coverage"]}
     found = run.images()
@@ -150,9 +151,9 @@ def test_a_run_keeps_and_shows_what_its_seeds_and_its_tests_reach(tmp_path):
     for (name, row), before, after in zip(rows.items(), *shown, strict=True):
         assert (row["before"], row["after"]) == (before["value"], after["value"]), name
     assert rows["kmnc"]["after"] > rows["kmnc"]["before"] > 0
-    page = Run(tmp_path / "run").report().read_text()
+    page = report(Run(tmp_path / "run")).read_text()
     assert "kmnc:k=20" in page
-    assert "with the findings" in page
+    assert "Coverage before and after" in page
 
 
 def test_a_mean_over_some_of_the_images_says_so(world, monkeypatch):

@@ -29,6 +29,7 @@ import world
 from played_device import VARIABLE, play_for_good
 
 from hardcase import cache
+from hardcase.report import report
 from hardcase.runs.results import Run
 
 
@@ -115,14 +116,14 @@ def while_judging(home, every):
 
 def while_reporting(home, every):
     world.go(home / "finished")
-    Run(home / "finished").report(home / "warm report")
+    report(Run(home / "finished"), out=home / "warm report")
 
     def kept(folder):
-        report = json.loads((folder / "report/report.json").read_text())
-        return json.dumps(report).replace(folder.name, "RUN"), world.left(folder)
+        page = json.loads((folder / "report/report.json").read_text())
+        return json.dumps(page).replace(folder.name, "RUN"), world.left(folder)
 
     made = partial(shutil.copytree, home / "finished")
-    return at_every_step(home, every, work=lambda f: Run(f).report(), kept=kept, made=made)
+    return at_every_step(home, every, work=lambda f: report(Run(f)), kept=kept, made=made)
 
 
 def with_a_full_disk(home, every):

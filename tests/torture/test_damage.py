@@ -15,6 +15,7 @@ import torch
 import world
 
 from hardcase.errors import INTERNAL, USAGE, Problem
+from hardcase.report import report
 from hardcase.runs.files import locked
 from hardcase.runs.folder import Store
 from hardcase.runs.results import Run
@@ -228,9 +229,9 @@ def test_a_report_that_is_killed_while_it_is_written(whole, finished):
     try:
         disk.fault(full)
         with pytest.raises(Problem, match="No space left"):
-            Run(finished).report()
+            report(Run(finished))
     finally:
         disk.whole()
     assert not (finished / "report/index.html").exists()
-    assert Run(finished).report().exists()
+    assert report(Run(finished)).exists()
     assert world.left(finished) == world.left(whole)

@@ -12,6 +12,7 @@ import world
 import hardcase as hc
 from hardcase.errors import Problem
 from hardcase.judges.verdicts import judge
+from hardcase.report import report
 from hardcase.runs.results import Run
 from hardcase.runs.start import reopen
 from hardcase.runs.verify import BESIDE, keep_beside, read_beside
@@ -152,7 +153,7 @@ def test_a_damaged_run_is_refused_by_the_gate_and_marked_in_the_report(tmp_path,
     with pytest.raises(Problem, match="a gate decides on verified runs only"):
         gate(stored, GateLimits(accepted_rate=1.0))
     if trick == "record edited":
-        page = stored.report(tmp_path / "report").read_text()
+        page = report(stored, out=tmp_path / "report").read_text()
         assert "This run is damaged." in page
 
 

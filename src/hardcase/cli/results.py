@@ -406,11 +406,11 @@ To = StrEnum("To", "imagefolder hf fiftyone npz csv junit hardest")
 )
 def report(folders: o.Runs, flags: o.Flags, config: Path | None = None) -> None:
     """Write the report of one run or several: one HTML page and the same numbers as JSON."""
-    from hardcase.report.page import write
+    from hardcase.report import report as write_report
 
     runs = [opened(folder) for folder in folders]
     home = folders[0] if len(folders) == 1 else _beside(folders)
-    page = write(runs, flags.out or home / "report", limits=project_limits(config))
+    page = write_report(*runs, out=flags.out or home / "report", limits=project_limits(config))
     answer(flags, {"page": str(page), "json": str(page.with_name("report.json"))}, str(page))
     if flags.show:
         typer.launch(page.absolute().as_uri())
@@ -433,6 +433,8 @@ def export(
 
     hardest: the worst of K draws of each training image instead, to train elsewhere with.
     """
+    from hardcase.suite.export import export as export_run
+
     run = opened(folder)
     where = flags.out or folder.with_name(f"{folder.name}-{to}")
     about = f"{len(run):,} findings under the labels of their images, from {shown(folder)}"
@@ -445,7 +447,7 @@ def export(
         where = export_hardest(context.subject, context.train, conditions, where, **asked)
         about = f"the worst of {draws} draws of each training image, to train with"
     else:
-        where = run.export(to, where, allow_damaged=allow_damaged)
+        where = export_run(run, to, where, allow_damaged=allow_damaged)
     tell(str(where))
     flags.say(about)
 

@@ -37,6 +37,7 @@ NEEDED = "the model, the images and what the method needs"
 def conclude(run: Run | None, config: Config, retrained: str | None, flags: o.Flags) -> None:
     """Say how the run ended, and what a complete search for regressions shows beyond its nulls;
     leave with 130 unless it is complete or reached its limit of findings."""
+    from hardcase.suite.gate import decision_of
     from hardcase.suite.replay import against_nulls, previous
 
     if run is None:
@@ -69,66 +70,22 @@ def interrupted(run: Run) -> bool:
     return not run.record["complete"] and not enough
 
 
-def decision_of(run: Run) -> Decision:
-    """What a run comes to, by the limits that it was started with and the baseline beside it."""
-    from hardcase.suite.gate import GateLimits, checks
-    from hardcase.wording.summary import decide
-
-    measured = bool(run.record.get("risk"))
-    limits = GateLimits.of(run.store.settings()) if measured else GateLimits()
-    return decide(run.record, checks(run, limits) if measured else ())
-
-
 def closing(run: Run, said: Decision) -> list[str]:
     """The last screen of a run, in lines."""
-    from hardcase.wording.summary import summary_lines
+    from hardcase.wording.summary import check_sentences, search_sentence, summary_lines
 
     search, checked = list[str](), list[str]()
     if run.store.searching:
-        search = [*_generated(run.record), search_sentence(run)]
-        checked = check_sentences(run)
-    check = (run.record.get("phases") or {}).get("check", {})
-    if check.get("status") == "skipped" and len(run):
-        checked = [str(check.get("why", "skipped"))]
+        counts = run.counts()["search_results"]
+        search = [*_generated(run.record), search_sentence(run.record["method"], counts)]
+        judged = run.verdicts is not None
+        about: dict[str, Any] = {"findings": len(run), "judged": judged}
+        checked = check_sentences(run.record, counts, folder=shown(run.folder), **about)
     report = f"hardcase open {shown(run.folder)}"
     if interrupted(run):
         stored = len(run.store.done()) + len(run.store.measured.read())
         report = f"stopped; {stored} shards are kept. To go on: hardcase resume {shown(run.folder)}"
     return summary_lines(run.record, said, search=search, checked=checked, report=report)
-
-
-def search_sentence(run: Run) -> str:
-    """What the search found, in one sentence."""
-    counts = run.counts()["search_results"]
-    failing, searched = counts["failing"] or 0, counts["searched"] or 0
-    clusters = counts["clusters"]
-    told = f", {clusters} clusters" if clusters else ""
-    method = run.record["method"]
-    if not failing:
-        return (
-            f"{method} found no failing variant of {searched:,} images. That is no proof that"
-            " there is none."
-        )
-    return (
-        f"{method} found a failing variant of {failing:,} of {searched:,} images{told} (attack"
-        " success says how hard the search tries, not how good the model is)."
-    )
-
-
-def check_sentences(run: Run) -> list[str]:
-    """What the label check says of the findings."""
-    if not len(run):
-        return []
-    if run.record.get("claims"):
-        return ["claims are not checked: declared conditions and witnesses speak for them"]
-    counts = run.counts()["search_results"]
-    if run.verdicts is None:
-        return [f"nobody has checked the labels: hardcase judge {shown(run.folder)}"]
-    said = f"accepts {counts['accepted'] or 0:,}, unsure {counts['unsure'] or 0:,}."
-    controls = (run.record.get("judge") or {}).get("controls") or {}
-    if controls.get("planted"):
-        said += f" It found {controls['found']} of {controls['planted']} planted label losses."
-    return [f"{said} To confirm: hardcase judge {shown(run.folder)} --ask 20"]
 
 
 def _generated(record: dict[str, Any]) -> list[str]:

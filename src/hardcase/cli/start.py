@@ -19,7 +19,6 @@ from hardcase.cli.run import (
     KEPT_NETWORKS,
     NEEDED,
     closing,
-    decision_of,
     interrupted,
     left_behind,
     watched,
@@ -64,6 +63,8 @@ def demo(flags: o.Flags, images: int = 60, task: DemoTask = DemoTask.classes) ->
     if task != DemoTask.classes:
         _claims_demo(CANVASES[task], home, images, flags)
         return
+    from hardcase.suite.gate import decision_of
+
     before = _measured(WORLD["model"], home / "before", flags)
     _say_step(1, "measure", str(decision_of(before)), flags)
     repaired = _repaired(before, home / "repair", flags)
@@ -158,6 +159,8 @@ def _conclude(run: Run, page: Path, flags: o.Flags) -> None:
     elif flags.quiet:
         tell(str(page))
     else:
+        from hardcase.suite.gate import decision_of
+
         tell("\n".join([*closing(run, decision_of(run)), f"report   {shown(page)}"]))
     if flags.show:
         typer.launch(page.absolute().as_uri())
@@ -167,7 +170,7 @@ def _claims_demo(world: dict[str, Any], home: Path, images: int, flags: o.Flags)
     """One search of a detector or tagger under declared conditions, and its report."""
     from hardcase.api import conduct
     from hardcase.config import parse
-    from hardcase.report.page import write
+    from hardcase.report import report as write_report
 
     base = {"method": "natural", "conditions": "scanner", "data": "canvas5k", "images": images}
     place = {"seed": flags.seed or 0, "device": flags.device or "auto"}
@@ -181,7 +184,7 @@ def _claims_demo(world: dict[str, Any], home: Path, images: int, flags: o.Flags)
     if run is None or interrupted(run):
         note(KEPT_NETWORKS)
         raise typer.Exit(INTERRUPTED)
-    _conclude(run, write([run], home / "report"), flags)
+    _conclude(run, write_report(run, out=home / "report"), flags)
 
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
@@ -320,10 +323,10 @@ def open_run(
 ) -> None:
     """Write the report of a run and open it in the browser."""
     o.require_folders(folder)
-    from hardcase.report.page import write
+    from hardcase.report import report
 
     # always anew: a page that came with somebody else's folder may hold any script
-    page = write([opened(folder)], folder / "report")
+    page = report(opened(folder))
     tell(str(page))
     if not quiet and typer.launch(page.absolute().as_uri()):
         note("no browser could be opened; open the page above by hand")

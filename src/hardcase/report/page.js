@@ -12,26 +12,33 @@
     const nothing = run.querySelector(".nothing");
     const wording = status.textContent;
     const verdicts = run.querySelector("select.verdicts");
-    const sort = run.querySelector("select.sort");
+    const more = run.querySelector(".all");
+    const FIRST = 24; // failures that are shown before somebody asks for all
     let chosen = null;
+    let whole = tests.length <= FIRST;
 
     const show = (cell) => {
       chosen = cell;
+      const same = (other) =>
+        other.dataset.expected === cell.dataset.expected && other.dataset.predicted === cell.dataset.predicted;
       const fits = (item) =>
         (!verdicts?.value || item.dataset.verdict === verdicts.value) &&
         (!cell ||
           (item.dataset.kind === "label" &&
             item.dataset.expected === cell.dataset.expected &&
-            item.dataset.predicted === cell.dataset.predicted));
-      for (const item of tests) item.hidden = !fits(item);
-      const shown = tests.filter((item) => !item.hidden).length;
-      for (const other of cells) {
-        const same = cell && other.dataset.expected === cell.dataset.expected && other.dataset.predicted === cell.dataset.predicted;
-        other.setAttribute("aria-pressed", String(Boolean(same)));
-      }
+            (cell.dataset.predicted === undefined || item.dataset.predicted === cell.dataset.predicted)));
+      const fitting = tests.filter(fits);
+      const few = !cell && !verdicts?.value && !whole;
+      // a few from every part of the gallery, so that all classes are seen
+      const first = few ? fitting.filter((_, i) => Math.floor((i * FIRST) / fitting.length) !== Math.floor(((i - 1) * FIRST) / fitting.length)) : fitting;
+      const kept = new Set(first);
+      for (const item of tests) item.hidden = !kept.has(item);
+      const shown = fitting.length;
+      more.hidden = !few;
+      for (const other of cells) other.setAttribute("aria-pressed", String(Boolean(cell && same(other))));
       clear.hidden = !cell;
       nothing.hidden = shown > 0;
-      status.textContent = cell ? `${cell.dataset.words}: ${shown} of ${cell.dataset.tests} findings shown.` : wording;
+      status.textContent = cell ? `${cell.dataset.words}: ${shown} of ${cell.dataset.total} failures shown.` : wording;
     };
 
     for (const cell of cells) {
@@ -43,12 +50,12 @@
       });
     }
     verdicts?.addEventListener("change", () => show(chosen));
-    // Measured numbers sort from the largest; without one the order is that of the page.
-    sort?.addEventListener("change", () => {
-      const key = (item) => Number(item.dataset[sort.value] || 0);
-      const order = sort.value ? [...tests].sort((a, b) => key(b) - key(a)) : tests;
-      order.forEach((item) => item.parentElement.append(item));
+    more.addEventListener("click", () => {
+      whole = true;
+      show(chosen);
+      run.querySelector(".gallery li:not([hidden])").scrollIntoView({ block: "nearest" });
     });
+    show(null);
     clear.addEventListener("click", () => {
       const back = chosen;
       show(null);
@@ -121,14 +128,14 @@
     addEventListener("hashchange", () => follow(location.hash));
   };
 
-  // A finding that is pressed shows its seed in the same place, and itself again when pressed once more.
+  // A failure that is pressed shows its image in the same place, and itself again when pressed once more.
   const flips = (button) => {
     const image = button.querySelector("img");
-    const seed = button.closest("figure, li").querySelector("img");
+    const before = button.closest("figure").querySelector("img");
     const own = { src: image.src, alt: image.alt };
     button.addEventListener("click", () => {
       const flipped = button.getAttribute("aria-pressed") !== "true";
-      const shown = flipped ? seed : own;
+      const shown = flipped ? before : own;
       button.setAttribute("aria-pressed", String(flipped));
       image.src = shown.src;
       image.alt = shown.alt;

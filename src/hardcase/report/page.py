@@ -1,90 +1,51 @@
 """The report: everything it says as one value, which is report.json, and one page that is made from
-nothing else; and its sections about what stands behind the numbers.
+nothing else.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Float
 
+from hardcase.analysis.conditions import lost_in_words
 from hardcase.cache import sweep, write_atomically
 from hardcase.catalogue import bibtex, citations
 from hardcase.environment import for_people
 from hardcase.errors import Problem
-from hardcase.judges.controls import controls_in_words
-from hardcase.judges.judge import WEAK
+from hardcase.judges.held_out import held_out_in_words, independence_in_words
 from hardcase.plain import read_plain
-from hardcase.registry import rows as listed
 from hardcase.report import pictures, words
-from hardcase.report.decision import decision, together
-from hardcase.report.where import (
-    MEANINGS,
-    claims_section,
-    differences,
-    failure_map,
-    severities,
-    weakness,
-    where,
-)
+from hardcase.report.decision import decision, folder_as_typed
+from hardcase.report.failures import failing_samples, gallery, large_pairs, matrix
+from hardcase.report.measured import class_rates, shown_effects
+from hardcase.report.where import claims_section, differences, failure_map, severities, where
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.files import refuse_links
-from hardcase.runs.results import (
-    Run,
-    accepted_between,
-    against_people_in_words,
-    people_said,
-)
+from hardcase.runs.results import Run, against_people_in_words, people_said
 from hardcase.statistics import kinds_in_words, settings_in_words
-from hardcase.suite.gate import GateLimits
+from hardcase.suite.gate import GateLimits, weakness_of
 from hardcase.suite.replay import stored_excess
-from hardcase.tensors import flat, from_bytes
 from hardcase.types import ClassNames
+from hardcase.wording.summary import check_sentences, search_sentence
 
 HERE = Path(__file__).parent
 FILTERS = ("share", "percent", "number", "decimal", "duration", "plural", "lines", "moment")
 """How the page writes numbers: functions of `words`."""
-FIGURES = ("conditions", "risk", "least_scale", "worst_case", "rare")
-"""What run.json says of the declared conditions, and report.json too."""
-SCHEMA = 1
-TRIPLES = 12
+FIGURES = ("conditions", "risk", "least_scale", "worst_case", "rare", "phases")
+"""What run.json says of the measurement, and report.json too."""
+SCHEMA = 2
 GALLERY = 200
-"""Findings of a run that are shown large, and thumbnails of a page, shared by its runs."""
-
-_MEANINGS = {
-    "generated": "samples of the generator",
-    "verified": "the model and most independent networks see the class that was asked for",
-    "images": "images given",
-    "correctly_classified": "the model reads them as labelled",
-    "searched": "searched from",
-    "failing": "a finding leaves the seed’s label",
-    "witnessed": "a failing input on which every witness keeps the label",
-    "accepted": "a failing input keeps its label, say networks that took no part in the search",
-    "unsure": "no failing input is accepted, and of one the networks are unsure",
-    "confirmed": "a failing input keeps its label, says a person",
-    "clusters": "groups of accepted findings",
-}
-_WHOLE: Mapping[str, str | None] = {
-    **dict.fromkeys(("generated", "images", "clusters")),
-    **{
-        "verified": "generated",
-        "correctly_classified": "images",
-        "searched": "correctly_classified",
-    },
-}
-"""What a step is a share of; every other one is a share of the attempted seeds."""
+"""Failures in the gallery of a page, shared by its runs."""
+LEAST_GALLERY = 12
+"""Failures in the gallery of a run, however many runs there are."""
 
 
 def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None) -> Path:
@@ -97,12 +58,11 @@ def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None
     sweep(folder)
     report = report_content(runs, limits)
     drawn = {
-        "large": pictures.triples(runs, report["runs"]),
+        "large": pictures.pairs(runs, report["runs"]),
         "small": pictures.thumbnails(runs, report["runs"]),
         "mapped": pictures.map_cells(runs, report["runs"]),
-        "drawn": pictures.condition_draws(runs, report["runs"]),
     }
-    report["reduced_to"] = {"triples": drawn["large"].width, "gallery": drawn["small"].width}
+    report["reduced_to"] = {"pairs": drawn["large"].width, "gallery": drawn["small"].width}
     report = for_people(plain(report))
     named = [{**run, "classes": ClassNames(run["classes"])} for run in report["runs"]]
     page = render(
@@ -139,71 +99,59 @@ def render(template: Path, filters: Mapping[str, Callable[..., str]], **values: 
 
 def report_content(runs: Sequence[Run], limits: GateLimits | None = None) -> dict[str, Any]:
     """The numbers and words of a report on `runs`."""
-    sections = [_section(run, max(TRIPLES, GALLERY // len(runs)), limits) for run in runs]
-    return {
-        "schema": SCHEMA,
-        "runs": sections,
-        "comparison": _comparison(runs, sections) if len(runs) > 1 else None,
-        "decision": together(sections) if len(runs) > 1 else None,
-    }
+    count = max(LEAST_GALLERY, GALLERY // len(runs))
+    sections = [_section(run, count, limits) for run in runs]
+    _measured_once(runs, sections)
+    comparison = _comparison(runs, sections) if len(runs) > 1 else None
+    return {"schema": SCHEMA, "runs": sections, "comparison": comparison}
 
 
-def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any]:
-    sheet = Sheet(run)
-    counts = run.counts()
+def _section(run: Run, count: int, limits: GateLimits | None) -> dict[str, Any]:
     record = run.record
+    sheet = Sheet(run)
+    samples = failing_samples(run)
+    counts = run.counts()
     told = words.rates_of(run)
-    steps = counts["search_results"]
-    accuracy = record.get("accuracy") or {}
-    images = accuracy.get("images")
-    value = accuracy.get("value")
-    shown = words.gallery(sheet, gallery)
-    triples = [sheet.facts(row) for row in words.triples(sheet, TRIPLES)]
-    weak = weakness(sheet, run.classes, told)
-    place = where(run, counts)
-    regression = stored_excess(run) if record.get("baseline") else None
+    searched = run.store.searching
+    weak = {
+        **matrix(sheet, samples, run.classes),
+        "classes": class_rates(run),
+        "effects": shown_effects(record.get("risk")),
+        "where": where(run, counts) if searched else None,
+        "differences": differences(run, sheet, run.classes) if len(run) else None,
+    }
     return {
         "name": run.folder.resolve().name,
         **{
             name: record.get(name)
-            for name in ("method", "model", "data", "split", "seed", "created", "finished", "image")
+            for name in ("method", "model", "data", "split", "seed", "created", "finished", "shape")
         },
         "complete": bool(record.get("complete")),
         "classes": list(run.classes),
-        "notes": [*(record.get("notes") or []), *_how_to_read(run, regression)],
-        "regression": regression,
+        "notes": [*(record.get("notes") or []), *_how_to_read(run)],
         "believed": {"state": run.verification.state, "notes": list(run.verification.notes)},
-        "accuracy": told(round(value * images), images) if images and value is not None else None,
+        "accuracy": record.get("accuracy"),
         **{name: record.get(name) for name in FIGURES},
-        "summary": _summary(record, steps, Counter(sheet.kind), sheet.small, told),
-        "search_results": _funnel(steps, told, MEANINGS if record.get("claims") else {}),
-        "findings": counts["findings"],
-        "decision": decision(run, limits, triples, held=place["held"], pairs=weak["pairs"]),
-        "triples": triples,
-        "claims": claims_section(run, sheet, told),
-        "weakness": {
-            **weak,
-            "differences": differences(run, sheet, run.classes),
-        },
-        "where": place,
-        "map": failure_map(run),
+        "measured_in": None,
+        "decision": decision(run, limits),
+        "pairs": large_pairs(sheet, samples),
+        "weak": weak,
+        "claims": claims_section(run, sheet, told) if searched else None,
+        "search": search(run, sheet, counts) if searched else None,
+        "check": label_check(run, counts["search_results"]),
+        "map": failure_map(run) if searched else None,
         "curves": severities(run),
-        "trust": trust(run, sheet, counts),
-        "cost": cost(run, sheet, steps["failing"] or 0),
-        "gallery": {
-            "total": len(sheet),
-            "left_out": len(sheet) - len(shown),
-            "tests": [sheet.facts(r) for r in shown],
-        },
+        "gallery": gallery(sheet, samples, count),
         "reproduce": reproduce(run, counts["skipped"], sheet),
     }
 
 
-def _how_to_read(run: Run, regression: Mapping[str, Any] | None) -> list[str]:
+def _how_to_read(run: Run) -> list[str]:
     """How to read a search for regressions, and what it shows beyond its nulls."""
     was = run.record.get("baseline")
     if was is None:
         return []
+    regression = stored_excess(run)
     beyond = f"hardcase resume {run.folder.name} runs them."
     if regression:
         beyond = f"Here: {regression['sentence']}."
@@ -215,94 +163,30 @@ def _how_to_read(run: Run, regression: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
-def _summary(
-    record: Mapping[str, Any],
-    steps: Mapping[str, int | None],
-    kinds: Mapping[str, int],
-    small: int,
-    told: words.Told,
-) -> dict[str, Any]:
-    """The first sentence, and what is known beyond it."""
-    failing, accepted = (told(steps[name], steps["searched"]) for name in ("failing", "accepted"))
-    limits = words.budget(record.get("budget") or {})
-    people = record.get("people") or {}
-    assert failing is not None
-    key = f"{words.number(failing['hits'])} of {words.number(failing['total'])}"
-    rest = words.share(failing).removeprefix(key)
-    return {
-        "budget": limits or None,
-        "failing": failing,
-        "accepted": accepted,
-        "sentence": (
-            f"{f'Within {limits}, ' if limits else ''}{record.get('method')} found a failing input"
-            f" for {key} attempted seeds{rest}."
-        ),
-        "settings": settings_in_words(record.get("options") or {}) or None,
-        "kinds": kinds_in_words(kinds),
-        "key": key,
-        "by_norm": small,
-        "people": {name: value for name, value in people.items() if name != "findings"} or None,
-        "status": _standing(failing, steps, small, people),
-    }
+def _measured_once(runs: Sequence[Run], sections: Sequence[dict[str, Any]]) -> None:
+    """Name in every section the first run with the same measurement, whose page shows it."""
+    for place, section in enumerate(sections):
+        for before in range(place):
+            if section["risk"] and _measurement(runs[place]) == _measurement(runs[before]):
+                section["measured_in"] = before
+                break
 
 
-def _standing(
-    failing: words.Rate,
-    steps: Mapping[str, int | None],
-    small: int,
-    people: Mapping[str, Any],
-) -> str:
-    """How far the count can be trusted."""
-    if not failing["hits"]:
-        return (
-            "There is nothing to check. That is no proof that the model has no fault: it"
-            " withstood this method within this budget."
-        )
-    checked = "Nobody has checked any by eye."
-    if people:
-        checked = f"People looked: {people_said(people)}."
-    between = accepted_between(steps)
-    if between is None:
-        return (
-            f"Nothing is accepted: no judge has looked at these findings. {checked} A failing"
-            " input may be a fault of the model, or an image that no longer shows what its seed"
-            " showed."
-        )
-    sentences = [f"By the label check, {between} still show what their seed showed"]
-    if steps["clusters"] is not None:
-        sentences[0] += f"; the accepted ones form {words.plural(steps['clusters'], 'group')}"
-    if small:
-        counted = words.plural(small, "finding")
-        sentences.append(
-            f"{counted} changed by at most 8/255 and so show what their seeds show: no judge"
-            " decided that"
-        )
-    return f"{'. '.join(sentences)}. {checked}"
-
-
-def _funnel(
-    steps: Mapping[str, int | None], told: words.Told, meanings: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    rows = []
-    for step, meaning in {**_MEANINGS, **meanings}.items():
-        if step not in steps or (step == "witnessed" and steps[step] is None):
-            continue
-        whole = _WHOLE.get(step, "searched")
-        share = told(steps[step], steps[whole]) if whole else None
-        rows.append(
-            {"step": step, "meaning": meaning, "count": steps[step], "of": whole, "rate": share}
-        )
-    return rows
+def _measurement(run: Run) -> list[Any]:
+    hashes = run.record.get("hashes") or {}
+    about = [run.record.get(name) for name in ("conditions_digest", "risk")]
+    return [hashes.get("subject"), hashes.get("data"), *about]
 
 
 def _comparison(runs: Sequence[Run], sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Whether the runs can be compared at all."""
+    """The runs side by side, and whether they can be compared at all."""
     hashes = [run.record.get("hashes") or {} for run in runs]
     tried: dict[str, list[Any]] = {
         "model": [known.get("subject") for known in hashes],
         "data": [known.get("data") for known in hashes],
-        "seeds": [frozenset(run.seeds.column("id").to_pylist()) for run in runs],
-        "budget": [section["summary"]["budget"] for section in sections],
+        "images": [frozenset(run.seeds.column("id").to_pylist()) for run in runs],
+        "conditions": [run.record.get("conditions_digest") for run in runs],
+        "budget": [words.budget(run.record.get("budget") or {}) for run in runs],
     }
     same = {name: len(set(values)) == 1 for name, values in tried.items()}
     alike = [f"the {name}" for name in same if same[name]]
@@ -312,7 +196,23 @@ def _comparison(runs: Sequence[Run], sections: Sequence[Mapping[str, Any]]) -> d
         sentences.append(f"All runs share {words.listed(alike)}.")
     if other:
         sentences.append(f"They differ in {words.listed(other)}: compare them with care.")
-    return {"same": same, "sentence": " ".join(sentences)}
+    rows = [_compared(run, section) for run, section in zip(runs, sections)]
+    return {"same": same, "sentence": " ".join(sentences), "rows": rows}
+
+
+def _compared(run: Run, section: Mapping[str, Any]) -> dict[str, Any]:
+    """One line of the comparison."""
+    found = section["search"] or {}
+    plot = section["decision"]["plot"] or {"rows": []}
+    rates = [row for row in plot["rows"][:2] if run.record.get("conditions")] or plot["rows"][:1]
+    return {
+        "name": section["name"],
+        "model": section["model"],
+        "method": section["method"],
+        "word": section["decision"]["word"],
+        "rate": rates[-1]["text"] if rates else None,
+        **{name: found.get(name) for name in ("searched", "broken", "clusters", "accepted")},
+    }
 
 
 def plain(value: Any) -> Any:
@@ -324,86 +224,36 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# What stands behind the numbers: how far findings lie from their seeds beside how far real images
-# lie from each other, what the search cost, and how to repeat it.
+# --- the search, and the check of its findings
 
-SEEDS = 1_000
-VALUES = 60_000_000
-"""At most so many seeds, and so many pixel values, are compared with each other."""
-LONGEST = 1_000_000
-"""Bytes of a configuration that is shown."""
 POINTS = 160
 """A curve is drawn through at most so many points."""
-_QUANTILES = (5, 25, 50, 75, 95)
 
 
-def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Distances, the generator's quality and the judge's error rates; `counts` is what the funnel
-    counted."""
-    judge = run.record.get("judge") or {}
-    accuracy = judge.get("accuracy")
+def search(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
+    """What the search did: how many images it searched and broke, and what that cost."""
+    record = run.record
+    steps = counts["search_results"]
+    totals = record.get("totals") or {}
     lost = counts["skipped"]["reconstruction"]
-    tests = sheet.l2[sheet.label]
-    pairs = real_pairs(run)
-    typical = float(np.median(pairs)) if len(pairs) else None
-    nearer = None if typical is None else rate(int((tests < typical).sum()), len(tests))
     return {
-        "judge": judge or None,
-        "weak": accuracy if accuracy is not None and accuracy < WEAK else None,
-        "errors": errors(judge),
-        "controls": controls_in_words(judge.get("controls")),
-        "against_people": against_people_in_words(run.record) if judge else None,
-        "tests": quantiles(tests),
-        "pairs": quantiles(pairs),
-        "nearer": nearer,
-        "own_space": quantiles(sheet.distance[sheet.label]),
-        "largest_change": quantiles(sheet.linf[sheet.label]),
-        "generator": _generator(run.record.get("generator")),
-        "reconstruction": rate(lost, lost + counts["search_results"]["searched"]),
+        "sentence": search_sentence(str(record.get("method")), steps),
+        "searched": steps["searched"] or 0,
+        "broken": steps["failing"] or 0,
+        "witnessed": steps["witnessed"],
+        "clusters": steps["clusters"],
+        "accepted": steps["accepted"],
+        "findings": counts["findings"],
+        "kinds": kinds_in_words(Counter(sheet.kind)) if set(sheet.kind) - {"label"} else None,
+        "budget": words.budget(record.get("budget") or {}) or None,
+        "settings": settings_in_words(record.get("options") or {}) or None,
+        "totals": {name: value for name, value in totals.items() if value},
+        "elapsed": record.get("elapsed"),
+        "by_queries": _by_queries(sheet),
+        "coverage": record.get("coverage"),
+        "generator": _generator(record.get("generator")),
+        "reconstruction": rate(lost, lost + (steps["searched"] or 0)),
     }
-
-
-def errors(judge: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How often the judge is wrong about images of this data that people rated and that it was not
-    fitted to; None where there are none.
-    """
-    measured = judge.get("calibration")
-    if not measured:
-        return None
-    rows = [
-        {"method": name, **found}
-        for name, found in [("all", measured["label_kept"]), *measured["methods"].items()]
-    ]
-    return {"rows": rows, "images": measured["images"]}
-
-
-def real_pairs(run: Run) -> Float[np.ndarray, " p"]:
-    """L2 distances of seeds to the nearest other seed of their class; of an even sample if there
-    are many."""
-    table = run.seeds.select(["label"])
-    if not len(table):
-        return np.zeros(0)
-    size = int(np.prod(run.record.get("shape") or [1]))
-    count = min(len(table), SEEDS, max(2, VALUES // size))
-    rows = np.linspace(0, len(table) - 1, count).round().astype(np.int64)
-    x = flat(from_bytes(run.seed_images(rows.tolist())))
-    y = torch.from_numpy(table.take(rows)["label"].to_numpy().copy())
-    found = [np.zeros(0)]
-    for label in torch.unique(y):
-        own = x[y == label]
-        if len(own) > 1:
-            gaps = torch.cdist(own, own, compute_mode="donot_use_mm_for_euclid_dist")
-            found.append(gaps.fill_diagonal_(torch.inf).amin(1).numpy())
-    return np.concatenate(found)
-
-
-def quantiles(values: Float[np.ndarray, " v"]) -> dict[str, Any] | None:
-    """Count and quantiles of what is finite; None if nothing is."""
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return None
-    named = {f"q{q}": float(np.quantile(finite, q / 100)) for q in _QUANTILES}
-    return {"count": len(finite), **named, "largest": float(finite.max())}
 
 
 def _generator(card: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -422,29 +272,6 @@ def _generator(card: dict[str, Any] | None) -> dict[str, Any] | None:
     }
 
 
-def cost(run: Run, sheet: Sheet, failing: int) -> dict[str, Any]:
-    totals = run.record.get("totals") or {}
-    queries = totals.get("queries")
-    elapsed = run.record.get("elapsed")
-    history = read_history(run.folder / "history.csv")
-    nothing = {"seconds": 0.0, "findings": 0.0}
-    grown = [
-        now["seconds"]
-        for before, now in pairwise([nothing, *history])
-        if now["findings"] > before["findings"]
-    ]
-    return {
-        "totals": totals,
-        "elapsed": elapsed,
-        "queries_per_failing": queries / failing if queries and failing else None,
-        "queries_per_second": queries / elapsed if queries and elapsed else None,
-        "by_queries": _by_queries(sheet),
-        "over_time": _thin(history),
-        "last_new": grown[-1] if grown else None,
-        "coverage": run.record.get("coverage"),
-    }
-
-
 def _by_queries(sheet: Sheet) -> list[dict[str, int]]:
     """Failing seeds so far, at the queries that the earliest kept finding of each had cost."""
     first: dict[str, int] = {}
@@ -456,28 +283,63 @@ def _by_queries(sheet: Sheet) -> list[dict[str, int]]:
     return _thin([{"queries": at, "seeds": seeds} for at, seeds in steps])
 
 
-def read_history(path: Path) -> list[dict[str, float]]:
-    """The rows of history.csv; a line that is cut off or is not a number is left out."""
-    names = ("seconds", "queries", "findings", "failing_seeds")
-    rows = []
-    try:
-        text = read_plain(path).decode(errors="replace")
-        for row in csv.DictReader(io.StringIO(text, newline="")):
-            with suppress(KeyError, ValueError, TypeError):
-                values = {name: float(row[name] or "nan") for name in names}
-                if all(map(math.isfinite, values.values())):
-                    whole = {name: int(values[name]) for name in names[1:]}
-                    rows.append({"seconds": values["seconds"], **whole})
-    except (OSError, csv.Error):
-        return []
-    return rows
-
-
 def _thin(rows: list[Any]) -> list[Any]:
     if len(rows) <= POINTS:
         return rows
     return [rows[i] for i in np.linspace(0, len(rows) - 1, POINTS).round().astype(int).tolist()]
 
+
+def label_check(run: Run, steps: Mapping[str, int | None]) -> dict[str, Any] | None:
+    """What the label check says of findings and failing samples, its controls, and what people
+    said; None where there was nothing to check.
+    """
+    record = run.record
+    risk = record.get("risk") or {}
+    sampled = bool({"lost_labels", "lost_labels_people"} & risk.keys())
+    if not len(run) and not sampled:
+        return None
+    judge = record.get("judge") or {}
+    judged = run.verdicts is not None
+    people = record.get("people")
+    independent = independence_in_words(judge.get("independence"))
+    if judge.get("held_out_check"):
+        independent.append(held_out_in_words(judge["held_out_check"]))
+    about: dict[str, Any] = {"findings": len(run), "judged": judged}
+    doubts = [weakness_of(run), against_people_in_words(record)] if judged else []
+    return {
+        "done": judged or bool(people) or sampled,
+        "sentences": check_sentences(record, steps, folder=folder_as_typed(run), **about),
+        "doubts": [text for text in doubts if text],
+        "controls": [
+            {"kind": kind, **found}
+            for kind, found in ((judge.get("controls") or {}).get("kinds") or {}).items()
+        ],
+        "people": people_said(people) if people else None,
+        "samples": lost_in_words(risk) if sampled else None,
+        "independence": independent,
+        "errors": errors(judge),
+        "card": judge or None,
+    }
+
+
+def errors(judge: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How often the judge is wrong about images of this data that people rated and that it was not
+    fitted to; None where there are none.
+    """
+    measured = judge.get("calibration")
+    if not measured:
+        return None
+    rows = [
+        {"method": name, **found}
+        for name, found in [("all", measured["label_kept"]), *measured["methods"].items()]
+    ]
+    return {"rows": rows, "images": measured["images"]}
+
+
+# --- how to repeat it
+
+LONGEST = 1_000_000
+"""Bytes of a configuration that is shown."""
 
 _SKIPPED = {
     "misclassified": "the model already gets {them} wrong",
@@ -529,26 +391,35 @@ def _flat(hashes: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _not_tested(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> list[str]:
+    """What this run says nothing about, in sentences."""
+    record = run.record
+    given = len(sheet.seeds)
     lines = []
     for reason, why in _SKIPPED.items():
         count = skipped.get(reason) or 0
         them, they = ("it", "it is") if count == 1 else ("them", "they are")
         if count:
-            given = f"{plural(count, 'seed')} of {number(len(sheet.seeds))}"
-            lines.append(f"{given}: {why.format(them=them, they=they)}.")
+            verb = "was" if count == 1 else "were"
+            text = f"{number(count)} of {plural(given, 'image')} {verb} not searched"
+            lines.append(f"{text}: {why.format(them=them, they=they)}.")
+    if run.store.searching:
+        lines += _unsearched_classes(run, sheet)
+        method = record.get("method")
+        lines.append(f"Other searches: a model that withstands {method} may not withstand them.")
+    risk = record.get("risk")
+    if risk:
+        wider = "" if risk.get("wider") else ", and wider ranges of those that were"
+        lines.append(f"Conditions that were not declared{wider}.")
+    lines.append(f"Other data than the {record.get('split')} split of {record.get('data')}.")
+    return lines
+
+
+def _unsearched_classes(run: Run, sheet: Sheet) -> list[str]:
     rows = [row for row in sheet.seeds.values() if row["status"] in ("done", "out of time")]
     searched = {row["label"] for row in rows}
     missing = [name for label, name in enumerate(run.classes) if label not in searched]
-    if missing:
-        named = ", ".join([*missing[:10], *["…"] * (len(missing) > 10)])
-        counts = f"{number(len(missing))} of {number(len(run.classes))} classes"
-        lines.append(f"{counts}, no seed of which was searched from: {named}.")
-    method = str(run.record.get("method"))
-    names = [row["name"] for row in listed("methods")]
-    others = ", ".join(name for name in names if name != method.partition("@")[0])
-    split = f"the {run.record.get('split')} split of {run.record.get('data')}"
-    return [
-        *lines,
-        f"Other methods: {others}. A model that withstands {method} may not withstand them.",
-        f"Other data than {split}.",
-    ]
+    if not missing:
+        return []
+    names = ", ".join([*missing[:10], *["…"] * (len(missing) > 10)])
+    counts = f"{number(len(missing))} of {number(len(run.classes))} classes"
+    return [f"{counts}, of which no image was searched: {names}."]

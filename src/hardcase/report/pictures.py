@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from markupsafe import Markup, escape
 from PIL import Image, ImageDraw
 
@@ -26,18 +25,15 @@ from hardcase.tensors import remade
 LARGE = 1_500_000
 SMALL = 2_000_000
 MAPPED = 400_000
-DRAWN = 300_000
-"""Characters that the triples, the thumbnails, the cells of maps and the draws of conditions on a
-page may take: the page then stays under 5 MB.
+"""Characters that the large pairs, the thumbnails and the cells of maps may take: a page then stays
+under 5 MB.
 """
 
 SIDES = (224, 160, 112, 80, 56, 40, 28)
 """Widths to which images are reduced, one after the other, until they fit."""
 
-BRIGHTER = (24, 146, 160)
-DARKER = (216, 104, 42)
 CLAIMED = (255, 64, 64)
-"""Colours of what changed, and of the box or mask of a claim."""
+"""The colour of the box or mask of a claim."""
 
 Key = tuple[str, int, int]
 Files = dict[Key, bytes]
@@ -47,7 +43,7 @@ Shown = tuple[int, Facts]
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Data URIs by kind (seed, test, difference), run and row in its table.
+    """Data URIs by kind (seed, test, unmodified, sample), run, and row in its table.
 
     `width` is what they were reduced to, if they were."""
 
@@ -55,25 +51,20 @@ class Pictures:
     width: int | None
 
 
-def triples(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
-    """Seeds, findings and differences of the findings shown large."""
-    shown = [(run, fact) for run, section in enumerate(sections) for fact in section["triples"]]
-    files = _files(runs, shown)
-    changes = {
-        ("difference", run, fact["row"]): difference(
-            files["seed", run, fact["seed_row"]], files["test", run, fact["row"]]
-        )
-        for run, fact in shown
-    }
-    return _fitted(_with_claims(runs, files) | changes, [*_used(shown), *changes], LARGE)
+def pairs(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
+    """Both images of the failures shown large."""
+    shown = [(run, fact) for run, section in enumerate(sections) for fact in section["pairs"]]
+    return _fitted(_with_claims(runs, _files(runs, _used(shown))), _used(shown), LARGE)
 
 
 def thumbnails(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
-    """Seeds and findings of the gallery."""
+    """Both images of the failures in the gallery."""
     shown = [
-        (run, fact) for run, section in enumerate(sections) for fact in section["gallery"]["tests"]
+        (run, fact)
+        for run, section in enumerate(sections)
+        for fact in section["gallery"]["failures"]
     ]
-    return _fitted(_with_claims(runs, _files(runs, shown)), _used(shown), SMALL)
+    return _fitted(_with_claims(runs, _files(runs, _used(shown))), _used(shown), SMALL)
 
 
 def map_cells(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
@@ -84,24 +75,8 @@ def map_cells(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
         for cell in (section.get("map") or {"cells": ()})["cells"]
         if cell["row"] is not None
     ]
-    files = _files(runs, shown, ("test",))
+    files = _files(runs, [("test", run, cell["row"]) for run, cell in shown])
     return _fitted(files, list(files), MAPPED)
-
-
-def condition_draws(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
-    """The failing draws of the conditions that cost most, beside their seeds."""
-    shown = [
-        (number, row["example"])
-        for number, section in enumerate(sections)
-        for row in section["decision"]["conditions"]
-        if row["example"]
-    ]
-    files = _files(runs, shown, ("seed",))
-    for number, run in enumerate(runs):
-        places = [fact["place"] for own, fact in shown if own == number]
-        images = shown_samples(run) if places else []
-        files |= {("drawn", number, place): images[place]["image"] for place in places}
-    return _fitted(files, list(files), DRAWN)
 
 
 def _fitted(files: Files, used: Sequence[Key], allowed: int) -> Pictures:
@@ -168,36 +143,35 @@ class ClaimPictures:
 
 
 def _used(shown: Sequence[Shown]) -> list[Key]:
+    """Where the images of failures lie: their kind, their run, and their row or place in it."""
     return [
-        key
-        for run, fact in shown
-        for key in (("seed", run, fact["seed_row"]), ("test", run, fact["row"]))
+        (fact[side][0], run, fact[side][1]) for run, fact in shown for side in ("before", "after")
     ]
 
 
-def _files(
-    runs: Sequence[Run], shown: Sequence[Shown], kinds: Sequence[str] = ("test", "seed")
-) -> Files:
+def _files(runs: Sequence[Run], used: Sequence[Key]) -> Files:
+    """The images as they are stored, each made anew: whoever wrote them, they are images."""
     files: Files = {}
     for number, run in enumerate(runs):
-        facts = [fact for own, fact in shown if own == number]
-        sources = {"test": ("row", run.stored_images), "seed": ("seed_row", run.stored_seed_images)}
-        for kind in kinds:
-            column, stored = sources[kind]
-            rows = sorted({fact[column] for fact in facts})
-            files |= {(kind, number, row): remade(one) for row, one in zip(rows, stored(rows))}
+        rows: dict[str, list[int]] = {}
+        for kind, of, row in sorted({*used}):
+            if of == number:
+                rows.setdefault(kind, []).append(row)
+        for kind, chosen in rows.items():
+            images = _stored(run, kind, chosen)
+            files |= {(kind, number, row): remade(one) for row, one in zip(chosen, images)}
     return files
 
 
-def difference(seed: bytes, test: bytes) -> bytes:
-    """What changed, as an image that is clear where nothing did: one tint for brighter, one for
-    darker, the largest change opaque. Of a colour image the channel that changed most is shown."""
-    change = _values(test) - _values(seed)
-    most = np.take_along_axis(change, np.abs(change).argmax(2)[..., None], 2)[..., 0]
-    strength = np.abs(most) / max(float(np.abs(most).max()), 1e-9)
-    tint = np.where(most[..., None] > 0, np.array(BRIGHTER), np.array(DARKER))
-    alpha = np.rint(255 * strength**0.8)[..., None]
-    return _encoded(Image.fromarray(np.concatenate([tint, alpha], 2).astype(np.uint8)), "PNG")
+def _stored(run: Run, kind: str, rows: Sequence[int]) -> list[bytes]:
+    """Images of one kind by their rows: of findings, of searched images, or of kept samples."""
+    if kind == "test":
+        return run.stored_images(rows)
+    if kind == "seed":
+        return run.stored_seed_images(rows)
+    samples = shown_samples(run)
+    name = "image" if kind == "sample" else "unmodified"
+    return [samples[row][name] for row in rows]
 
 
 def reduced(data: bytes, width: int | None) -> bytes:
@@ -216,14 +190,6 @@ def reduced(data: bytes, width: int | None) -> bytes:
 def uri(data: bytes) -> str:
     kind = "jpeg" if data.startswith(b"\xff\xd8") else "png"
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
-
-
-def _values(data: bytes) -> Float[np.ndarray, "h w c"]:
-    with Image.open(io.BytesIO(data)) as picture:
-        values = np.asarray(
-            picture if picture.mode in ("L", "RGB") else picture.convert("RGB"), dtype=np.float32
-        )
-    return values.reshape(*values.shape[:2], -1)
 
 
 def _encoded(picture: Image.Image, kind: str) -> bytes:
@@ -314,40 +280,87 @@ def severity(rows: Sequence[Mapping[str, float]], most: float, *, label: str) ->
     return _svg(parts, width, height, label)
 
 
-def bar(rate: Mapping[str, Any] | None, share: float | None) -> Markup:
-    """One bar of the funnel: `share` of the whole width, with the interval of its rate; open where
-    nothing was counted."""
-    if share is None:
-        return Markup(
-            '<svg class="bar" aria-hidden="true"><rect class="open" width="100%" height="100%"'
-            ' rx="3"/></svg>'
-        )
-    parts = ['<rect class="track" width="100%" height="100%" rx="3"/>']
-    parts.append(f'<rect class="fill" width="{100 * share:.2f}%" height="100%" rx="3"/>')
-    if rate and rate["share"]:
-        low, high = (100 * share * rate[end] / rate["share"] for end in ("low", "high"))
-        parts.append(f'<line class="interval" x1="{low:.2f}%" x2="{high:.2f}%" y1="50%" y2="50%"/>')
-        parts += [
-            f'<line class="interval" x1="{x:.2f}%" x2="{x:.2f}%" y1="28%" y2="72%"/>'
-            for x in (low, high)
-        ]
-    return Markup(f'<svg class="bar" aria-hidden="true">{"".join(parts)}</svg>')
+ROW = 46
+"""Pixels of a line of the plot: its words above, its whisker below."""
 
 
-def box(values: Mapping[str, float], longest: float) -> Markup:
-    """A distribution on a line from 0 to `longest`: 5 to 95 %, the middle half, the median."""
-    at = {
-        name: f"{100 * values[name] / (longest or 1):.2f}"
-        for name in ("q5", "q25", "q50", "q75", "q95")
-    }
-    half = max(100 * (values["q75"] - values["q25"]) / (longest or 1), 0.4)
-    return Markup(
-        '<svg class="bar box" aria-hidden="true"><rect class="track" width="100%" height="100%"'
-        f' rx="3"/><line class="whisker" x1="{at["q5"]}%" x2="{at["q95"]}%" y1="50%"'
-        f' y2="50%"/><rect class="fill" x="{at["q25"]}%" width="{half:.2f}%" y="22%" height="56%"'
-        f' rx="2"/><line class="median" x1="{at["q50"]}%" x2="{at["q50"]}%" y1="8%"'
-        ' y2="92%"/></svg>'
+def whiskers(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    limit: float | None = None,
+    limit_text: str | None = None,
+    unit: str = "%",
+    label: str,
+) -> Markup:
+    """Rates as dots with whiskers on one axis, a limit as a dashed line across all.
+
+    Lengths across are shares of the width that there is, so that words keep their size.
+    """
+    ends = [row[end] for row in rows for end in ("value", "low", "high") if row[end] is not None]
+    above = ticks(max([*ends, limit or 0, 1e-4]))
+    stride = above[1]
+    below = math.ceil(max(0.0, -min(ends)) / stride)
+    marks = [*(-stride * i for i in range(below, 0, -1)), *above]
+    width = marks[-1] - marks[0]
+
+    def to_x(value: float) -> float:
+        return 100 * (value - marks[0]) / width
+
+    bottom = ROW * len(rows) + 6
+    parts = []
+    for mark in marks:
+        parts.append(_upright("grid", to_x(mark), 0, bottom))
+        anchor = {marks[0]: "start", marks[-1]: "end"}.get(mark, "middle")
+        parts.append(_words(to_x(mark), bottom + 14, f"{100 * mark:g} {unit}", anchor, "tick"))
+    if limit is not None:
+        parts.append(_upright("limit", to_x(limit), 0, bottom))
+        anchor = "end" if to_x(limit) > 50 else "start"
+        parts.append(_words(to_x(limit), bottom + 30, limit_text or "limit", anchor, "limit-text"))
+    for place, row in enumerate(rows):
+        parts += _whisker(row, ROW * place, to_x)
+    height = bottom + (34 if limit is not None else 18)
+    return Markup(  # every text inside is escaped
+        f'<svg class="whiskers" width="100%" height="{height}" role="img"'
+        f' aria-label="{escape(label)}">{"".join(parts)}</svg>'
     )
+
+
+def _whisker(row: Mapping[str, Any], top: float, to_x: Callable[[float], float]) -> list[str]:
+    """One rate: its words, and its dot between the ends of its interval."""
+    y = top + 32
+    value = to_x(row["value"])
+    low = value if row["low"] is None else to_x(row["low"])
+    high = value if row["high"] is None else to_x(row["high"])
+    parts = [
+        _words(0, top + 16, row["name"], "start", "row-name"),
+        _words(100, top + 16, row["text"], "end", "row-text"),
+        f'<line class="whisker" x1="{low:.2f}%" x2="{high:.2f}%" y1="{y}" y2="{y}"/>',
+    ]
+    if row["low"] is not None:
+        parts.append(_upright("whisker", low, y - 5, y + 5))
+    if row["high"] is not None:
+        parts.append(_upright("whisker", high, y - 5, y + 5))
+    return [*parts, f'<circle class="dot" cx="{value:.2f}%" cy="{y}" r="5"/>']
+
+
+def _words(x: float, y: float, text: str, anchor: str, kind: str) -> str:
+    place = f'class="{kind}" x="{x:.2f}%" y="{y:.1f}" text-anchor="{anchor}"'
+    return f"<text {place}>{escape(text)}</text>"
+
+
+def _upright(kind: str, x: float, top: float, bottom: float) -> str:
+    return f'<line class="{kind}" x1="{x:.2f}%" x2="{x:.2f}%" y1="{top}" y2="{bottom}"/>'
+
+
+def bar(row: Mapping[str, Any], most: float) -> Markup:
+    """A rate as a bar from 0 to `most`, with the interval of the rate where it has one."""
+    to_x = _scale(most or 1, 0, 100)
+    parts = ['<rect class="track" width="100%" height="100%" rx="3"/>']
+    parts.append(f'<rect class="fill" width="{to_x(row["value"]):.2f}%" height="100%" rx="3"/>')
+    if row.get("low") is not None:
+        low, high = to_x(row["low"]), to_x(row["high"])
+        parts.append(f'<line class="interval" x1="{low:.2f}%" x2="{high:.2f}%" y1="50%" y2="50%"/>')
+    return Markup(f'<svg class="bar" aria-hidden="true">{"".join(parts)}</svg>')
 
 
 def ticks(largest: float, *, whole: bool = False, count: int = 4) -> list[float]:

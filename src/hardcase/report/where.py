@@ -5,7 +5,7 @@ are lost.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase import statistics
 from hardcase.analysis.maps import ACCEPTED, STATES, map_of_run
 from hardcase.analysis.semantics import (
     FEATURES,
@@ -59,18 +58,8 @@ PERMUTATIONS = 2000
 ENOUGH = 10
 SENTENCES = 8
 """Findings that a pair of classes needs for a sentence, and sentences that are said."""
-CLASSES_SHOWN = 20
-"""A matrix of more classes than this cannot be read: the ones with the most findings are shown."""
 OTHER = "taken for another class"
 PARTS = ("smallest third", "middle third", "largest third")
-MEANINGS = {
-    "seeds": "claims about images",
-    "correctly_classified": "the model makes the claim about the unchanged image",
-    "failing": "a changed image of which the model no longer makes the claim",
-    "witnessed": "a failing input on which every witness still makes it",
-    "accepted": "a failing input still shows what is claimed, say networks",
-}
-"""Steps of the funnel, where they mean something else than for classes."""
 
 
 def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,41 +87,17 @@ def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
             }
             for one in held
         ],
-        "sentence": _sentence(attempted, bad, outcome, carried, held),
+        "sentence": _sentence(outcome, carried) if held else None,
     }
 
 
-def _sentence(
-    attempted: int, bad: int, outcome: Outcome, carried: list[Slice], held: list[Slice]
-) -> str:
-    """What was looked for and what came of it, in words that promise no more."""
+def _sentence(outcome: Outcome, carried: list[Slice]) -> str:
+    """How the conditions were found, in words that promise no more."""
     word = "has an accepted failure" if outcome == "accepted" else "fails"
-    if attempted < NEEDED:
-        return (
-            "Conditions (dark, thick strokes, …) are looked for on one third of the seeds, tested"
-            f" on another and measured on a last one. That takes about {number(NEEDED)} attempted"
-            f" seeds; this run has {number(attempted)}."
-        )
-    if attempted > MANY:
-        return (
-            f"Conditions were not looked for: more than {number(MANY)} seeds were attempted;"
-            " hardcase.analysis.slices_of_run does it."
-        )
-    if not 0 < bad < attempted:
-        every = "Every" if bad else "No"
-        return f"{every} attempted seed {word}, so there is nothing to tell apart."
-    if not held:
-        accepted = sum(one.accepted for one in carried)
-        found = f"{plural(len(carried), 'condition')} looked promising on a third of the seeds"
-        passed = f"{number(accepted)} passed a test on another, none held on the last"
-        return (
-            f"No condition is known under which the model fails more often: {found}, {passed}."
-            " That is no proof that there is none."
-        )
     return (
-        "Found on one third of the seeds, tested on another (Holm’s correction over"
-        f" {plural(len(carried), 'condition')}) and measured on the last, which had no part in"
-        f" finding or testing: a seed inside the condition {word} more often."
+        f"An image inside one of these {word} more often in the search. Each was found on one third"
+        " of the images, tested on another (Holm’s correction over"
+        f" {plural(len(carried), 'condition')}) and measured on the last."
     )
 
 
@@ -241,15 +206,15 @@ def _curve(said: Mapping[str, Any]) -> dict[str, Any]:
 def _fragile(rows: list[dict[str, Any]], usable: int) -> str:
     worst = [row for row in rows if row["points"][-1]["failing"]][:FRAGILE]
     if not worst:
-        return f"None of {plural(usable, 'seed')} fails under any of {len(rows)} changes."
+        return f"None of {plural(usable, 'image')} fails under any of {len(rows)} changes."
     told = []
     for row in worst:
         half = f"{percent(row['points'][-1]['share'])} fail at the end"
         if row["crossing"] is not None:
-            half = f"half of the seeds fail by severity {row['crossing']:.2f}"
+            half = f"half of the images fail by severity {row['crossing']:.2f}"
         told.append(f"{row['name']} ({half})")
     return (
-        f"{number(usable)} correctly classified seeds under {plural(len(rows), 'change')}. "
+        f"{number(usable)} correctly classified images under {plural(len(rows), 'change')}. "
         f"Most fragile: {', '.join(told)}."
     )
 
@@ -365,68 +330,12 @@ def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[
                 span = f"{percent(share['low'])} to {percent(share['high'])}"
                 text = (
                     f"In {share['hits']} of {share['total']} failures {names}"
-                    f" ({percent(share['share'])}, 95\u00a0% interval {span}) {words}; in"
+                    f" ({percent(share['share'])}, {span}) {words}; in"
                     f" {percent(by_chance['share'])} under noise of the same size."
                 )
                 about = {name: pair[name] for name in ("expected", "predicted")}
                 said.append({"sentence": text, **about, "feature": row["feature"], "rate": share})
     return sorted(said, key=lambda one: -one["rate"]["low"])[:SENTENCES]
-
-
-def weakness(sheet: Sheet, classes: ClassNames, told: Told = rate) -> dict[str, Any]:
-    """Pairs of classes with their findings, the labels worth a line of the matrix, and a row per
-    class."""
-    pairs = _pairs(sheet)
-    seen = {pair[role] for pair in pairs for role in ("expected", "predicted")}
-    labels = shown = sorted({*range(len(classes)), *seen})
-    if len(labels) > CLASSES_SHOWN:
-        findings = Counter[int]()
-        for pair in pairs:
-            findings.update({pair["expected"]: pair["tests"]})
-            findings.update({pair["predicted"]: pair["tests"]})
-        busiest = sorted(labels, key=lambda label: -findings[label])[:CLASSES_SHOWN]
-        shown = sorted(label for label in busiest if findings[label])
-    at = {(pair["expected"], pair["predicted"]): pair for pair in pairs}
-    return {
-        "pairs": pairs,
-        "largest": pairs[0]["tests"] if pairs else 0,
-        "shown": shown,
-        "matrix": [[at.get((expected, predicted)) for predicted in shown] for expected in shown],
-        "left_out": len(labels) - len(shown),
-        "classes": _per_class(sheet, classes, pairs, told),
-    }
-
-
-def _pairs(sheet: Sheet) -> list[dict[str, Any]]:
-    """Every expected → predicted pair that occurs, most findings first."""
-    seeds: dict[tuple[int, int], list[str]] = defaultdict(list)
-    for row in np.flatnonzero(sheet.label).tolist():
-        seeds[int(sheet.expected[row]), int(sheet.predicted[row])].append(sheet.seed[row])
-    return [
-        {**dict(zip(("expected", "predicted"), pair)), "tests": len(names), "seeds": len({*names})}
-        for pair, names in sorted(seeds.items(), key=lambda item: (-len(item[1]), item[0]))
-    ]
-
-
-def _per_class(
-    sheet: Sheet, classes: ClassNames, pairs: list[dict[str, Any]], told: Told
-) -> list[dict[str, Any]]:
-    seeds = defaultdict(list)
-    findings = defaultdict(list)
-    for row in sheet.seeds.values():
-        seeds[row["label"]].append(row)
-    for i, expected in enumerate(sheet.expected.tolist()):
-        findings[expected].append({"id": sheet.id[i], "seed": sheet.seed[i], "kind": sheet.kind[i]})
-    commonest = {pair["expected"]: pair for pair in reversed(pairs)}
-    rows = []
-    for label in range(len(classes)):
-        counts = statistics.count(seeds[label], findings[label], sheet.verdicts)["search_results"]
-        steps = {name: counts[name] for name in ("images", "correctly_classified", "searched")}
-        rates = {name: told(counts[name], counts["searched"]) for name in ("failing", "accepted")}
-        taken = commonest.get(label)
-        said = None if taken is None else {name: taken[name] for name in ("predicted", "tests")}
-        rows.append({"label": label, **steps, **rates, "taken_for": said})
-    return rows
 
 
 def claims_section(run: Run, sheet: Sheet, told: Told) -> dict[str, Any] | None:

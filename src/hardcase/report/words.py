@@ -121,13 +121,6 @@ def triples(sheet: Sheet, count: int) -> list[int]:
     return list(map(int, rows[chosen]))
 
 
-def gallery(sheet: Sheet, count: int) -> list[int]:
-    """Findings of every class pair, shown in the order of their classes."""
-    rows = spread(_pair(sheet), sheet.l2, count)
-    order = np.lexsort((sheet.l2[rows], sheet.predicted[rows], sheet.expected[rows]))
-    return list(map(int, rows[order]))
-
-
 def spread(
     group: Int[np.ndarray, " t"], size: Float[np.ndarray, " t"], count: int
 ) -> Int[np.ndarray, " s"]:
@@ -171,14 +164,14 @@ def rates_of(run: Run) -> Told:
 
 
 def share(value: Rate | None) -> str:
-    """87 of 96 (90.6 %, 95 % interval 83.1 % to 95.0 %)."""
+    """87 of 96 (90.6 %, 83.1 % to 95.0 %): a rate with its interval."""
     if value is None:
         return "not judged"
     counted = f"{number(value['hits'])} of {number(value['total'])}"
     if value["share"] is None:
         return counted
     span = f"{percent(value['low'])} to {percent(value['high'])}"
-    return f"{counted} ({percent(value['share'])}, 95\u00a0% interval {span})"
+    return f"{counted} ({percent(value['share'])}, {span})"
 
 
 def percent(value: float | None) -> str:

@@ -370,18 +370,6 @@ class Run:
                 "a frame needs pandas, which is not installed.", fix="pip install 'hardcase[frame]'"
             ) from error
 
-    def report(self, out: str | Path | None = None) -> Path:
-        """Write the HTML report and its JSON twin; returns the page."""
-        from hardcase.report.page import write
-
-        return write([self], Path(out) if out else self.folder / "report")
-
-    def export(self, to: str, out: str | Path, *, allow_damaged: bool = False) -> Path:
-        """The findings in another program's form, as ``hardcase export --to`` names it."""
-        from hardcase.suite.export import export
-
-        return export(self, to, Path(out), allow_damaged=allow_damaged)
-
     def __len__(self) -> int:
         return len(self.findings)
 

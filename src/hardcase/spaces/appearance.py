@@ -260,12 +260,19 @@ class Appearance:
         ]
 
     def words(self, z: Float[Tensor, "m d"]) -> list[str]:
-        """By row, what was done to the image: ``tilted 6° clockwise, 0.7 stops darker``."""
-        texts = [
-            [text for group, values in zip(self.groups, row) for text in group.words(values)]
-            for row in self._grouped_values(z)
+        """By row, what was done to the image, the largest change first, each as a part of what is
+        possible: ``tilted 6° clockwise, 0.7 stops darker``."""
+        pieces = torch.split(z.detach().abs(), self._layout.widths, dim=1)
+        sizes = torch.stack([piece.amax(1) for piece in pieces], dim=1).tolist()
+        return [
+            ", ".join(self._row_words(row, size)) or "unchanged"
+            for row, size in zip(self._grouped_values(z), sizes)
         ]
-        return [", ".join(row) or "unchanged" for row in texts]
+
+    def _row_words(self, row: Sequence[Sequence[float]], sizes: Sequence[float]) -> list[str]:
+        """What was done to one image by each group, ordered by how large its change is."""
+        order = sorted(range(len(sizes)), key=lambda group: -sizes[group])
+        return [text for group in order for text in self.groups[group].words(row[group])]
 
     def _grouped_values(self, z: Float[Tensor, "m d"]) -> list[tuple[Sequence[float], ...]]:
         """Physical values as plain numbers: rows, groups, coordinates."""

@@ -69,7 +69,7 @@ data that was not searched.
 """
 
 
-def export(run: Run, to: str, out: Path, *, allow_damaged: bool = False) -> Path:
+def export(run: Run, to: str, out: str | Path, *, allow_damaged: bool = False) -> Path:
     """Write every finding of `run` in another program's form and return what was written.
 
     Folders: ``imagefolder`` (a folder per class, and a `metadata.csv`), ``hf`` (Hugging Face:
@@ -100,8 +100,9 @@ def export(run: Run, to: str, out: Path, *, allow_damaged: bool = False) -> Path
     require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     if not len(run) and to != "junit":  # where no finding means that all is well
         raise Problem(f"{run.folder} holds no findings, so there is nothing to export.")
-    refuse_occupied(out)
-    return forms[to](run, out)
+    where = Path(out)
+    refuse_occupied(where)
+    return forms[to](run, where)
 
 
 def refuse_occupied(out: Path) -> None:

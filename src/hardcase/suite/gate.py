@@ -43,10 +43,19 @@ from hardcase.wording.gate import (
     rate_line,
     ties_line,
 )
+from hardcase.wording.summary import Decision, decide as decide_run, failure_of
 
 __all__ = [
-    *("Check", "GateLimits", "GateTally", "assert_failure_rate", "checks", "gate", "github"),
-    *("outcome", "read_known", "require_believable", "weakness_of", "write_junit"),
+    *("Check", "GateLimits", "GateTally", "assert_failure_rate", "checks", "decision_of", "gate"),
+    *(
+        "github",
+        "outcome",
+        "limit_checks",
+        "read_known",
+        "require_believable",
+        "weakness_of",
+        "write_junit",
+    ),
 ]
 
 LABELS = "people (hardcase judge RUN --ask 20), or a label check that is sure of more"
@@ -183,6 +192,23 @@ def checks(
         unmodified = paired_rates(run, baseline, reserved=True, unmodified=True)
         waiting.append(_against(run, unmodified, limits.margin, unmodified=True))
     return [decided(len(waiting)) for decided in waiting]
+
+
+def limit_checks(run: Run, limits: GateLimits | None = None) -> list[Check]:
+    """Return what each limit of a run comes to, as far as the run has come.
+
+    Args:
+        run: A run, which may be unfinished.
+        limits: What it may show at most; those that it was started with where none are given.
+    """
+    chosen = GateLimits.of(run.store.settings()) if limits is None else limits
+    known = bool(run.record.get("risk")) or chosen.on_findings
+    return checks(run, chosen) if known and failure_of(run.record) is None else []
+
+
+def decision_of(run: Run, limits: GateLimits | None = None) -> Decision:
+    """Return what a run comes to in one sentence; the arguments are those of `limit_checks`."""
+    return decide_run(run.record, limit_checks(run, limits))
 
 
 def outcome(found: Sequence[Check]) -> Outcome:

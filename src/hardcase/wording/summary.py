@@ -7,7 +7,10 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from hardcase.wording.numbers import difference, percent, points, rate, span
 
-__all__ = ["WIDTH", "Decision", "Word", "decide", "figures", "short_name", "summary_lines"]
+__all__ = [
+    *("WIDTH", "Decision", "Word", "check_sentences", "conditions_name", "decide", "figures"),
+    *("search_sentence", "short_name", "summary_lines"),
+]
 
 Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "MEASURED", "FAILED"]
 WIDTH = 100
@@ -57,7 +60,7 @@ def decide(record: Mapping[str, Any], checks: Sequence[LimitOutcome] = ()) -> De
     failed = failure_of(record)
     if failed is not None:
         return failed
-    if not record.get("risk"):
+    if not record.get("risk") and not checks:
         return Decision("INCONCLUSIVE", "the failure rate has not been measured yet")
     model = short_name(str(record.get("model", "the model")))
     if not checks:
@@ -221,3 +224,58 @@ def wrapped(text: str, *, indent: int) -> list[str]:
     from textwrap import wrap
 
     return wrap(text, WIDTH - indent, break_long_words=False, break_on_hyphens=False)
+
+
+def search_sentence(method: str, counts: Mapping[str, int | None]) -> str:
+    """Return what a search found, in one sentence.
+
+    Args:
+        method: The method that searched.
+        counts: How many images it searched and broke, as run.json has them under
+            ``search_results``.
+    """
+    failing, searched = counts["failing"] or 0, counts["searched"] or 0
+    clusters = counts["clusters"]
+    grouped = f", {clusters} clusters" if clusters else ""
+    if not failing:
+        return (
+            f"{method} found no failing variant of {searched:,} images. That is no proof that"
+            " there is none."
+        )
+    return (
+        f"{method} found a failing variant of {failing:,} of {searched:,} images{grouped} (attack"
+        " success says how hard the search tries, not how good the model is)."
+    )
+
+
+def check_sentences(
+    record: Mapping[str, Any],
+    counts: Mapping[str, int | None],
+    *,
+    findings: int,
+    judged: bool,
+    folder: str,
+) -> list[str]:
+    """Return what the label check says of the findings of a run, in sentences.
+
+    Args:
+        record: The run's run.json.
+        counts: How many searched images have an accepted or an unsure failure.
+        findings: How many findings there are.
+        judged: Whether the label check has run.
+        folder: The run folder, as a person types it.
+    """
+    check = (record.get("phases") or {}).get("check", {})
+    if not findings:
+        return []
+    if not judged and check.get("status") == "skipped":
+        return [str(check.get("why", "skipped"))]
+    if record.get("claims"):
+        return ["claims are not checked: declared conditions and witnesses speak for them"]
+    if not judged:
+        return [f"nobody has checked the labels: hardcase judge {folder}"]
+    text = f"accepts {counts['accepted'] or 0:,}, unsure {counts['unsure'] or 0:,}."
+    controls = (record.get("judge") or {}).get("controls") or {}
+    if controls.get("planted"):
+        text += f" It found {controls['found']} of {controls['planted']} planted label losses."
+    return [f"{text} To confirm: hardcase judge {folder} --ask 20"]

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from hardcase.cache import free
 from hardcase.cli.main import main
-from hardcase.cli.run import decision_of
 from hardcase.errors import Problem
 from hardcase.runs.results import Run
+from hardcase.suite.gate import decision_of
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase_studies.bench import Bench
 

@@ -11,7 +11,7 @@ interval; *yes* where every test holds; *partly* where the direction holds and t
 opposite, the threshold is missed by the whole interval, or the interval lies wholly outside the size's band; else *inconclusive*.
 
 An item of a paper has one or more figures: it is *yes* where all are, *no* where at least one is and none is yes or partly,
-*inconclusive* where all are, and *partly* otherwise. Imports no torch.
+*inconclusive* where all are, and *partly* otherwise; also where a figure that may miss does miss. Imports no torch.
 """
 
 from __future__ import annotations
@@ -371,17 +371,22 @@ def _judged(item: Item, store: Store) -> Judged:
     figures = []
     deciding = []
     used: list[str] = []
+    missing = False
     for test in item.tests:
         try:
             claim = _claim(item, test, store, used)
         except NotStoredError:
             if test.get("optional"):
+                missing = True
                 continue
             raise
         figures.append((str(test.get("label", "")), claim.figure, claim.verdict()))
         if not test.get("shown"):
             deciding.append(claim.verdict())
-    return Judged(item, joined(deciding), tuple(figures), tuple(dict.fromkeys(used)))
+    verdict = joined(deciding)
+    if missing and verdict == "yes":
+        verdict = "partly"  # not all that the document says was asked
+    return Judged(item, verdict, tuple(figures), tuple(dict.fromkeys(used)))
 
 
 def _claim(item: Item, test: Mapping[str, Any], store: Store, used: list[str]) -> Claim:

@@ -20,11 +20,11 @@ from hardcase.analysis.references import rate_difference
 from hardcase.cache import write_atomically
 from hardcase.environment import VERSION, one_line
 from hardcase.errors import Problem
-from hardcase.report.decision import risk_sentence, verdict
 from hardcase.runs.results import Run
-from hardcase.suite.gate import Check, GateLimits, gate, outcome
+from hardcase.suite.gate import Check, GateLimits, gate, limit_checks, outcome
 from hardcase.tensors import decode
 from hardcase.wording.numbers import difference, percent, span
+from hardcase.wording.summary import decide
 
 PICTURE = "hardcase.png"
 PAIRS = 4
@@ -118,7 +118,8 @@ class CardContent:
     def outcome(self) -> tuple[str, list[Check]]:
         """What the limits come to, or the comparison with the baseline."""
         if self.baseline is None:
-            return verdict(self.run, self.limits)[:2]
+            found = limit_checks(self.run, self.limits)
+            return decide(self.run.record, found).word.lower(), found
         found = gate(self.run, self.limits or GateLimits(), self.baseline)
         return outcome(found), found
 
@@ -126,7 +127,7 @@ class CardContent:
         """The whole as Markdown."""
         record = self.run.record
         said, found = self.outcome()
-        lines = [heading, "", escaped(risk_sentence(record)), ""]
+        lines = [heading, "", escaped(str(decide(record))), ""]
         if self.baseline is not None:
             lines += [escaped(self.difference()), ""]
         columns = ["figure", "value", "95 %"] + ["baseline"] * (self.baseline is not None)

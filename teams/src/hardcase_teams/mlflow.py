@@ -68,6 +68,7 @@ class HardcaseEvaluator(ModelEvaluator):  # type: ignore[misc]
             **kwargs: What else MLflow says.
         """
         from hardcase.api import run
+        from hardcase.report import report
 
         given = dict(evaluator_config or {})
         images = _images(dataset, given)
@@ -86,7 +87,7 @@ class HardcaseEvaluator(ModelEvaluator):  # type: ignore[misc]
             client.log_param(run_id, "hardcase.conditions", str(found.record.get("conditions")))
             client.log_param(run_id, "hardcase.weights", str(hashes.get("subject")))
             client.log_param(run_id, "hardcase.data", str(hashes.get("data")))
-            found.report()
+            report(found)
             client.log_artifacts(run_id, str(found.folder), PLACE)
             record = found.record
         uri = client.get_run(run_id).info.artifact_uri
