@@ -31,10 +31,10 @@ def main(store: str = "sqlite:///mlflow.db", *, count: int = 40, most: float = 0
             targets="label",
             model_type="classifier",
             evaluators="hardcase",
-            evaluator_config={"conditions": {"rotation": "±8 deg", "exposure": "±1 stops"}, "worst": True},
+            evaluator_config={"conditions": {"rotation": "±8 deg", "exposure": "±1 stops"}},
         )
     limit = MetricThreshold(threshold=most, greater_is_better=False)
-    mlflow.validate_evaluation_results({"risk_high": limit}, result)  # raises where it is broken
+    mlflow.validate_evaluation_results({"failure_rate_high": limit}, result)  # raises where it is broken
     return result
 
 
