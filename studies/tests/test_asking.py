@@ -26,7 +26,9 @@ def runs():
     return [a_run("a", 0), a_run("b", 1, shift=-2)]
 
 
-@pytest.mark.parametrize(("choose", "judged"), [("random", False), ("random", True), ("doubt", True)])
+@pytest.mark.parametrize(
+    ("choose", "judged"), [("random", False), ("random", True), ("doubt", True)]
+)
 def test_rates_hold_when_a_session_ends(runs, choose, judged):
     ended = [
         asking.answers_for_rate(run, rater, seed, choose=choose, judged=judged)

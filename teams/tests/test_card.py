@@ -45,9 +45,9 @@ def test_figures_of_the_baseline_stand_beside_and_are_paired(run):
     content = CardContent(run, baseline=run)
     said, found = content.outcome()
     assert said in ("pass", "inconclusive"), "48 images do not show that nothing changed"
-    assert [check.name for check in found][-1] == "risk against the baseline"
+    assert [check.name for check in found][-1] == "failure rate against the baseline"
     assert all(value == before for _, value, _, before in content.figures())
-    assert "+0.0 points" in content.difference()
+    assert "+0.0 pp" in content.difference()
 
 
 def test_the_picture_is_small_and_a_comment_shows_it_where_readers_find_it(run, tmp_path):
