@@ -75,7 +75,6 @@ NOT_SMALL = {
     "asking-digits": "published ratings",
     "blind-readings": "somebody's readings of findings",
     "asking-photographs": "published ratings and photographs",
-    "blind-readings": "a file of somebody's blind readings",
     "detectors": "photographs with boxes, fetched networks",
     "diffusion-cifar10": "CIFAR-10 and a GPU",
     "rated-digits": "published ratings",
