@@ -16,7 +16,7 @@ from typing import Any, Unpack
 
 import torch
 
-from hardcase.analysis.conditions import keep_shown
+from hardcase.analysis.conditions import extremes, keep_shown
 from hardcase.analysis.references import beside_runs
 from hardcase.cache import free
 from hardcase.campaign.claims import claim_context
@@ -324,12 +324,16 @@ def keep_measured(context: Context, run: Run, images: ImageSet) -> None:
         return
     measured = phases.measured_rows(run.store)
     with locked(run.folder):
-        beside = beside_runs(run, measured, context.stored_baselines)
-        if beside:
-            record = run.store.record()
-            risk = record["risk"]
-            risk = {**risk, "baselines": [*risk["baselines"], *beside]}
-            run.store.write_record({**record, "risk": risk})
+        record = run.store.record()
+        risk = record["risk"]
+        models = risk["baselines"][: len(context.baselines)]
+        stored = beside_runs(run, measured, context.stored_baselines)
+        more: dict[str, Any] = {}
+        if context.conditions is not None:
+            asked = {name: getattr(context.conditions, name) for name in ("rare", "worst")}
+            more = extremes(measured, context.measurement, images, **asked)
+        risk = {**risk, "baselines": [*models, *stored]}
+        run.store.write_record({**record, "risk": risk, **more})
         keep_shown(run, measured, context.measurement, images)
 
 

@@ -11,8 +11,15 @@ from jaxtyping import Int
 from torch import Tensor
 
 from hardcase.campaign.claims import claim_context, stored_label
-from hardcase.conditions import Conditions, WorstCase
+from hardcase.conditions import (
+    Conditions,
+    WorstCase,
+    measure_rare,
+    measure_risk,
+    measure_worst,
+)
 from hardcase.conditions.risk import (
+    MAX_SAMPLES,
     SHOWN,
     answered,
     asked_under,
@@ -48,6 +55,34 @@ def keep_shown(run: Run, measured: Measured, measurement: Measurement, images: I
     if measurement.box is not None and measured.failed[~measured.reserved].any():
         shown = _shown(measured, measurement, images)
     keep_beside(run.store, CONDITIONS, {"shown": shown})
+
+
+def extremes(
+    measured: Measured, measurement: Measurement, images: ImageSet, *, rare: bool, worst: bool
+) -> dict[str, Any]:
+    """Return what a declaration asks for beyond the failure rate, as run.json keeps it.
+
+    Args:
+        measured: What was measured.
+        measurement: With what.
+        images: The images in the order in which they were measured.
+        rare: Estimate how much of the conditions fails of images without a failing sample.
+        worst: Search for the least scale at which each image fails.
+    """
+    box = measurement.box
+    if box is None or not (rare or worst):
+        return {}
+    seed = measurement.seed
+    model = measurement.model
+    some = images.take(torch.arange(len(measured))).images()
+    found: dict[str, Any] = {}
+    with measurement.arithmetic():
+        table = measure_risk(model, some, box, samples=MAX_SAMPLES, seed=seed)
+        if rare:
+            found["rare"] = measure_rare(model, some, box, table, seed=seed).to_json()
+        if worst:
+            found |= measure_worst(model, some, box, table=table, seed=seed).to_json()
+    return found
 
 
 def _shown(measured: Measured, measurement: Measurement, images: ImageSet) -> list[dict[str, Any]]:
