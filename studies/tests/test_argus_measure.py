@@ -1,27 +1,27 @@
-"""Counting and sampling what methods make; error rates that a judge confirms; MSE, SSIM, LD, ER and SR by hand."""
+"""Counting and sampling what methods make; error rates that a judge accepts; MSE, SSIM, LD, ER and SR by hand."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.judges.judge import PanelJudge
-from hardcase.judges.panel import Panel
+from hardcase.judges.judge import SignalSource, TrainedJudge
 from hardcase.methods.generative import argus
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import stream
 from hardcase.spaces.latent import Grid, collect
 from hardcase.tensors import fingerprints, from_bytes
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
-from hardcase.types import KINDS, Findings, Probe, Seeds
+from hardcase.types import KINDS, Findings, Probe, Seeds, Verdicts
 from hardcase_studies import argus_measure
 from hardcase_studies.argus_measure import (
     Bar,
     PerSeed,
     Witness,
+    accepted,
     admit,
-    confirmed,
     judged,
     label_diversity,
     measured,
@@ -81,38 +81,25 @@ def test_every_image_has_the_same_chance_to_be_sampled():
     assert early / 800 == pytest.approx(0.5, abs=0.06)
 
 
-class Says:
-    """A rule that confirms images whose first pixel is bright enough."""
+class Known(SignalSource):
+    """No network, only what was learned."""
 
-    def __init__(self, level):
-        self.level = level
+    networks = ()
 
-    def probability(self, signals):
-        return signals
-
-    def answers(self, probability):
-        return tuple(None if p > 0.9 else p > self.level for p in probability.tolist())
-
-
-class Toy(Panel):
-    """Sees the first pixel."""
-
-    def __init__(self, learned=()):
-        torch.nn.Module.__init__(self)
-        self.members = torch.nn.ModuleList()
+    def __init__(self, learned):
+        super().__init__()
         self.register_buffer("learned", torch.as_tensor(learned, dtype=torch.int64))
 
-    def ask(self, x, label):
-        return x.flatten(1)[:, 0]
 
-
-class ToyJudge(PanelJudge):
-    rules = {"valid": Says(0.2), "label_kept": Says(0.5)}  # noqa: RUF012
+class ToyJudge(TrainedJudge):
+    """Looks at the first pixel: bright enough is kept, all white is unsure."""
 
     def __init__(self, learned=(), members=None):
-        made = {"panel": Toy(learned), "card": {"members": members or {}}, "calibration": None}
-        for name, value in made.items():
-            object.__setattr__(self, name, value)
+        super().__init__(Known(learned), {"members": members or {}}, Path(), {})
+
+    def __call__(self, pairs):
+        first = pairs.x.flatten(1)[:, 0].tolist()
+        return Verdicts(["unsure" if v > 230 else ("lost", "kept")[v > 128] for v in first])
 
 
 JUDGE = ToyJudge()
@@ -124,14 +111,14 @@ def mixing():
     return argus(space=Grid(net), partners=codes, mix=0.7)
 
 
-def test_both_rules_must_say_yes_and_undecided_is_no():
+def test_only_a_kept_label_counts_and_unsure_is_no():
     x = torch.tensor([0, 100, 200, 255], dtype=torch.uint8).reshape(4, 1, 1, 1).expand(4, 1, 8, 8)
-    said = confirmed(JUDGE, x, torch.zeros(4, dtype=torch.int64))
+    said = accepted(JUDGE, x, torch.zeros(4, dtype=torch.int64))
     assert said.tolist() == [False, False, True, False]
-    assert confirmed(JUDGE, x[:0], torch.zeros(0, dtype=torch.int64)).shape == (0,)
+    assert accepted(JUDGE, x[:0], torch.zeros(0, dtype=torch.int64)).shape == (0,)
 
 
-def test_judged_is_the_share_of_the_sample_that_fails_and_is_confirmed():
+def test_judged_is_the_share_of_the_sample_that_fails_and_is_accepted():
     seen = witness(4, n=2)
     seen.lot[0] = torch.tensor([0.4, 0.3, 0.2, -1.0])
     seen.left[0] = torch.tensor([True, True, False, True])
@@ -147,13 +134,13 @@ def test_judged_error_rates_stand_beside_raw_ones_and_never_above(monkeypatch):
     assert plain.judged is None
     assert int(plain.made.min()) > 10
     everything = lambda judge, x, label: torch.ones(len(x), dtype=torch.bool)  # noqa: E731
-    monkeypatch.setattr(argus_measure, "confirmed", everything)
+    monkeypatch.setattr(argus_measure, "accepted", everything)
     whole = measured(SUBJECT, method, [TEST.first(4)], bar=Bar(JUDGE, ""))
     assert whole.judged == pytest.approx(whole.seeds.er, abs=1e-6), (
-        "every image was sampled, all were confirmed"
+        "every image was sampled, all were accepted"
     )
     monkeypatch.setattr(
-        argus_measure, "confirmed", lambda judge, x, label: ~everything(judge, x, label)
+        argus_measure, "accepted", lambda judge, x, label: ~everything(judge, x, label)
     )
     assert float(measured(SUBJECT, method, [TEST.first(4)], bar=Bar(JUDGE, "")).judged.sum()) == 0
 

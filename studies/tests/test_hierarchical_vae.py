@@ -57,4 +57,4 @@ def test_without_the_studies_it_names_the_install(monkeypatch):
     monkeypatch.setattr(build, "families", lambda: known)
     with pytest.raises(Problem) as told:
         build.build_generator("vae", kind="hierarchical", **sizes)
-    assert told.value.fix == "pip install hardcase[studies]"
+    assert told.value.fix == "pip install 'hardcase[studies]'"

@@ -1,4 +1,4 @@
-"""Cells with confirmed failures: what counts, and a search without a memory."""
+"""Cells with accepted failures: what counts, and a search without a memory."""
 
 import torch
 
@@ -12,8 +12,8 @@ from hardcase_studies.map_cells import (
     MAP,
     PRIMARY,
     RandomCodes,
+    _accepted,
     _campaign,
-    _confirmed,
     _table,
 )
 
@@ -30,18 +30,21 @@ def method():
     )
 
 
-def test_only_confirmed_findings_fill_a_cell():
-    found = hc.search(toy_subject(), toy_images(8), method=method())
+def test_only_accepted_findings_fill_a_cell():
+    images = toy_images(8)
+    found = hc.search(toy_subject(), images, method=method())
     assert len(found) > 1
-    grid = grid_of("brightness:4,contrast:4", toy_images(8))
-    half = [i % 2 == 0 for i in range(len(found))]
-    yes = [True] * len(found)
-    every = _confirmed(lambda findings: Verdicts(yes, yes), grid, found)
-    some = _confirmed(lambda findings: Verdicts(half, yes), grid, found)
-    none = _confirmed(lambda findings: Verdicts([None] * len(found), yes), grid, found)
-    assert some <= every
-    assert none == set()
-    assert every <= set(range(16))
+    grid = grid_of("brightness:4,contrast:4", images)
+
+    def cells(*words):
+        said = [words[i % len(words)] for i in range(len(found))]
+        return _accepted(lambda pairs: Verdicts(said), grid, images, found)
+
+    every = cells("kept")
+    some = cells("kept", "lost")
+    assert some <= every <= set(range(16))
+    assert some
+    assert cells("lost", "unsure", "foreign") == set()
 
 
 def test_the_goal_is_compared_with_the_arm_that_differs_by_the_map_alone():

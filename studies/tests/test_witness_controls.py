@@ -86,8 +86,7 @@ class ReadsBrightness:
     def __call__(self, findings):
         level = findings.x.float().mean((1, 2, 3))
         seen = torch.where(level > 200, 1, torch.where(level < 50, 0, -1))
-        yes = [True] * len(level)
-        return Verdicts(yes, (seen == findings.expected).tolist())
+        return Verdicts([("lost", "kept")[same] for same in (seen == findings.expected).tolist()])
 
 
 def findings(x, expected):

@@ -22,7 +22,7 @@ def test_from_runs_to_a_report(runs, tmp_path, capsys):
     assert f"left out, as it is no run: {tmp_path / 'report'}" in out
     assert run(capsys, "new", tmp_path / "report", "--out", tmp_path / "other")[0] == 2
     assert "12 raters give ± " in out
-    assert "sinvad/confirmed: " in out
+    assert "sinvad/accepted: " in out
     assert run(capsys, "analyse", study)[0] == 2
     assert "No person did" in run(capsys, "simulate", study, "--cheats", "0.1")[1]
     code, out, _ = run(capsys, "analyse", study)

@@ -17,7 +17,7 @@ from hardcase_study.bundle import Study
 
 
 def measured(out, conditions):
-    how = {"method": "none", "judge": False, "conditions": conditions}
+    how = {"method": "none", "judge": False, "conditions": conditions, "samples": 16}
     return hc.run(toy_subject(20.0), toy_images(60), out=out, **how)
 
 

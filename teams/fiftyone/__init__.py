@@ -99,11 +99,10 @@ class FindFailures(foo.Operator):
         ctx.dataset.select([name for name, share in shares.items() if share]).tag_samples(TAG)
         ctx.ops.reload_dataset()
         risk = run.record["risk"]
-        low, high = risk["images_like_these"]
         return {
             "risk": risk["value"],
-            "low": low,
-            "high": high,
+            "low": risk["low"],
+            "high": risk["high"],
             "failing": sum(map(bool, shares.values())),
             "run": str(run.folder),
         }

@@ -23,8 +23,8 @@ def measured(tmp_path_factory):
     """Two runs of one network under other conditions, without a search."""
     place = tmp_path_factory.mktemp("measured")
     given = {"method": "none", "judge": False}
-    wide = {"name": "desk", "shift": "±30 %", "exposure": "±2 stops"}
+    wide = {"name": "desk", "shift": "±30 %", "exposure": "±4 stops"}
     return [
-        hc.run(toy_subject(), toy_images(24), out=place / str(i), conditions=conditions, **given)
+        hc.run(toy_subject(), toy_images(48), out=place / str(i), conditions=conditions, **given)
         for i, conditions in enumerate([wide, {**wide, "shift": "±10 %"}])
     ]

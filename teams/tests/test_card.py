@@ -28,10 +28,10 @@ def run(measured):
 def test_the_section_has_every_figure_with_its_interval(run):
     content = CardContent(run, GateLimits(risk=1.0))
     rows = {name: (value, span) for name, value, span, _ in content.figures()}
-    low, high = run.record["risk"]["images_like_these"]
-    assert rows["risk"] == (
-        f"{100 * run.record['risk']['value']:.1f} %",
-        f"{100 * low:.1f} to {100 * high:.1f} %",
+    risk = run.record["risk"]
+    assert rows["failure rate"] == (
+        f"{100 * risk['value']:.1f} %",
+        f"{100 * risk['low']:.1f} to {100 * risk['high']:.1f} %",
     )
     assert {name for name, _, _ in content.conditions()} == {"shift", "exposure"}
     text = content.section(heading="# It", picture="p.png")
@@ -44,10 +44,10 @@ def test_the_section_has_every_figure_with_its_interval(run):
 def test_figures_of_the_baseline_stand_beside_and_are_paired(run):
     content = CardContent(run, baseline=run)
     said, found = content.outcome()
-    assert said in ("pass", "cannot tell"), "24 images do not show that nothing changed"
-    assert [check.name for check in found][-1] == "risk against the baseline"
+    assert said in ("pass", "inconclusive"), "48 images do not show that nothing changed"
+    assert [check.name for check in found][-1] == "failure rate against the baseline"
     assert all(value == before for _, value, _, before in content.figures())
-    assert "+0.0 points" in content.difference()
+    assert "+0.0 pp" in content.difference()
 
 
 def test_the_picture_is_small_and_a_comment_shows_it_where_readers_find_it(run, tmp_path):
@@ -63,7 +63,7 @@ def test_what_a_folder_says_is_no_markup():
     assert escaped("<b>|x|\n[a](b)") == r"\<b\>\|x\| \[a\](b)"
 
 
-def test_a_run_without_risk_has_no_card(tmp_path):
+def test_a_run_without_conditions_has_no_card(tmp_path):
     none = hc.run(toy_subject(), toy_images(8), method="pgd", out=tmp_path / "a", judge=False, conditions="none")  # fmt: skip
     with pytest.raises(Problem):
         CardContent(none)
@@ -81,8 +81,8 @@ def test_the_hubs_own_parser_reads_the_card_and_the_benchmark(run, tmp_path):
     assert card.text.startswith("# Mine")
     values = {one.metric_type: one for one in card.data.eval_results}
     assert values["risk"].metric_value == run.record["risk"]["value"]
-    low, high = run.record["risk"]["images_like_these"]
-    assert values["risk"].metric_args == {"low": low, "high": high}
+    risk = run.record["risk"]
+    assert values["risk"].metric_args == {"low": risk["low"], "high": risk["high"]}
     assert len(card.data.eval_results) == len(values)
     entries = yaml.safe_load((tmp_path / ".eval_results/hardcase.yaml").read_text())
     [entry] = hub.parse_eval_result_entries(entries)

@@ -133,7 +133,7 @@ def test_a_run_of_their_detector_on_their_images(tmp_path):
     objects = sum(len(one.labels) for one in annotated.annotations)
     assert run.record["claims"]["task"] == "boxes"
     assert run.record["claims"]["images"] == len(dataset)
-    assert run.record["risk"]["seeds"] == objects
+    assert run.record["risk"]["images"] == objects
 
 
 def test_maite_itself_asks_a_detector():

@@ -35,15 +35,15 @@ def test_figures_report_and_findings_are_in_the_store(result):
 
     client = MlflowClient()
     stored = client.get_run(result.run_id).data.metrics
-    for name in ("risk", "risk_low", "risk_high", "worst_case", "least_scale_0.1", "accuracy"):
+    rates = ("failure_rate", "failure_rate_low", "failure_rate_high")
+    for name in (*rates, "robustness_gap", "error_on_unmodified_images", "accuracy"):
         assert stored[name] == pytest.approx(result.metrics[name])
-    assert stored["risk_low"] <= stored["risk"] <= stored["risk_high"]
-    assert stored["worst_case"] >= stored["clean_error"]
+    assert stored["failure_rate_low"] <= stored["failure_rate"] <= stored["failure_rate_high"]
     place = Path(client.download_artifacts(result.run_id, "hardcase"))
     assert (place / "report" / "index.html").is_file()
-    assert hc.Run(place).record["risk"]["value"] == stored["risk"]
+    assert hc.Run(place).record["risk"]["value"] == stored["failure_rate"]
     record = result.artifacts["hardcase_run"].content
-    assert record["risk"]["value"] == stored["risk"]
+    assert record["risk"]["value"] == stored["failure_rate"]
 
 
 def test_a_threshold_fails_the_release(result):
@@ -51,7 +51,7 @@ def test_a_threshold_fails_the_release(result):
     from mlflow.models.evaluation.validation import ModelValidationFailedException
 
     def limit(most):
-        return {"risk_high": MetricThreshold(threshold=most, greater_is_better=False)}
+        return {"failure_rate_high": MetricThreshold(threshold=most, greater_is_better=False)}
 
     mlflow.validate_evaluation_results(limit(1.0), result)
     with pytest.raises(ModelValidationFailedException):
@@ -79,7 +79,7 @@ def test_a_function_is_asked_and_data_without_paths_is_refused(example, tmp_path
     how = {"evaluator_config": {"conditions": {"exposure": "±3 stops"}}}
     found = mlflow.models.evaluate(bright, pd.DataFrame(rows), **given, **how)
     assert found.metrics["accuracy"] == 1
-    assert found.metrics["risk"] > 0
+    assert found.metrics["failure_rate"] > 0
     table = pd.DataFrame({"a": [1, 2], "b": [3, 4], "label": [0, 1]})
     with pytest.raises(Problem):
         mlflow.models.evaluate(bright, table, **given, **how)

@@ -30,7 +30,7 @@ def test_a_record_says_what_was_measured_and_what_changed(folder, measured):
 def test_what_was_changed_or_left_out_is_noticed(folder):
     path = folder / "1.0.json"
     said = json.loads(path.read_text())
-    path.write_text(json.dumps({**said, "outcome": "pass"}))
+    path.write_text(json.dumps({**said, "outcome": "excellent"}))
     with pytest.raises(Problem) as told:
         read_record(path)
     assert told.value.code == FAILED

@@ -21,7 +21,7 @@ def test_it_is_the_risk_of_the_frozen_network_and_leaves_everything_as_it_was():
     assert torch.equal(torch.random.get_rng_state(), state)
     assert net.training
     box = condition_box(hc.Conditions.load(SHIFT), images.shape)
-    frozen = measure_risk(hc.Subject(net), images, box, draws=8, costs=False)
+    frozen = measure_risk(hc.Subject(net), images, box, samples=8)
     same = {name: int(count) for name, count in zip(frozen.id, frozen.failing)}
     assert {name: int(count) for name, count in zip(found.id, found.failing)} == same
     assert risk.measure(net).value == found.value

@@ -20,7 +20,6 @@ from hardcase_study import drawing
 from hardcase_study.answers import Answers, ChosenItem, Given, Rater
 from hardcase_study.asking import Draw, FindingPopulation, RatingSession, one_per_image
 from hardcase_study.bundle import Study, private
-from hardcase_study.entering import enter_people, p_kept
 from hardcase_study.making import Making
 
 FILE = "asking.npz"
@@ -76,6 +75,8 @@ def make_items(making: Making, budget: int, limit: float | None) -> None:
 
 def _population(source: drawing.Source) -> tuple[list[drawing.Row], np.ndarray]:
     """For each failing seed the finding that most likely keeps its label, with that probability."""
+    from hardcase_study.entering import p_kept  # loads torch, which the server does without
+
     small = {row["seed"] for row in source.failing if _by_norm(source, row)}
     failing = [row for row in source.failing if row["seed"] not in small]
     chances = np.array([p_kept(source.verdicts.get(row["id"])) for row in failing])
@@ -175,6 +176,7 @@ def enter_into_run(
     """Put the answers into the run's own file, from which its next judgement reads them."""
     from hardcase.judges.answers import AnswerFile, PersonAnswer, read_answers
     from hardcase.runs.results import Run
+    from hardcase_study.entering import enter_people
 
     known = {(one.image, one.rater) for one in read_answers(run)}
     rules = {one.item: one for one in drawn}

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardcase.errors import Problem
-from hardcase.statistics import verdict_status
 from hardcase_study.bundle import opaque
 
 if TYPE_CHECKING:
@@ -171,6 +170,8 @@ class Drawn:
 
 def verdict_of(said: Mapping[str, Any] | None) -> str:
     """A judge's row in one word: ``accepted``, ``refused``, ``unsure`` or ``unjudged``."""
+    from hardcase.statistics import verdict_status  # loads torch, which the server does without
+
     return "unjudged" if said is None else verdict_status(said)
 
 

@@ -48,9 +48,9 @@ class CardContent:
     baseline: Run | None = None
 
     def __post_init__(self) -> None:
-        if not self.run.record.get("risk"):
+        if not self.run.record.get("risk") or not self.run.record.get("conditions"):
             raise Problem(
-                f"{self.run.folder} has no risk, which a card begins with.",
+                f"{self.run.folder} has no failure rate under conditions; a card begins with it.",
                 fix="hardcase run ... --conditions NAME",
             )
 

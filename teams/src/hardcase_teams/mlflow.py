@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PLACE = "hardcase"
 """Where the artefacts of an MLflow run are."""
-OWN = ("worst", "classes", "resize", "crop", "col_mapping")
+OWN = ("classes", "resize", "crop", "col_mapping")
 """Keys of the configuration that `hc.run` does not know."""
 
 
@@ -37,9 +37,9 @@ class HardcaseEvaluator(ModelEvaluator):  # type: ignore[misc]
     """Measure the risk of a logged image classifier and log it with its report.
 
     The data is a table of paths of images and labels. ``evaluator_config`` takes what `hc.run`
-    takes (``conditions``, ``seeds``, ``method``, ``references`` ...); ``worst=True`` also searches
-    for the worst case; ``classes``, ``resize`` and ``crop`` say how images are read. Without a
-    method nothing is searched for: the risk is measured alone.
+    takes (``conditions``, ``images``, ``method``, ``baseline`` ...); ``classes``, ``resize`` and
+    ``crop`` say how images are read. Without a method nothing is searched for: the failure rate
+    is measured alone.
     """
 
     @classmethod
@@ -145,12 +145,11 @@ def _network(model: Any, images: Images) -> Any:
 
 
 def _conditions(given: Mapping[str, Any], images: Images) -> Any:
-    """The declared conditions, with the worst case where it was asked for."""
+    """The declared conditions; without any, those usual for images of this size."""
     from hardcase.conditions import Conditions
     from hardcase.conditions.declared import usual_profile
 
-    declared = Conditions.load(given.get("conditions") or usual_profile(images.shape))
-    return {**declared.to_record(), "worst": bool(given.get("worst", declared.worst))}
+    return Conditions.load(given.get("conditions") or usual_profile(images.shape)).to_record()
 
 
 def _images(dataset: Any, given: Mapping[str, Any]) -> Images:

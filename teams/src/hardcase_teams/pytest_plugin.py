@@ -36,9 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--hardcase-run", metavar="RUN", help="the run of tests whose mark names none")
     group.addoption(
         "--hardcase-only",
-        choices=("all", "confirmed"),
+        choices=("all", "accepted"),
         default="all",
-        help="which stored tests; confirmed needs a judge",
+        help="which stored tests; accepted needs a judge",
     )
     group.addoption(
         "--hardcase-allow-damaged",
