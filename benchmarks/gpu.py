@@ -30,7 +30,9 @@ from hardcase.generators.quality import fresh
 from hardcase.methods.generative import argus, feature_perturbation
 from hardcase.models import zoo
 from hardcase.models.zoo import build_classifier
-from hardcase.runs.start import Watcher, plan_of, start
+from hardcase.runs.plan import plan_of
+from hardcase.runs.progress import Watcher
+from hardcase.runs.start import start
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, collect
 from hardcase.tensors import from_bytes, to_grid, use_tile

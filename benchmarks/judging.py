@@ -14,7 +14,8 @@ from benchmarks.figures import Figure, seconds
 from hardcase import data
 from hardcase.context import Context
 from hardcase.judges.grouping import groups
-from hardcase.judges.held_out import for_run
+from hardcase.judges.held_out import default_judge
+from hardcase.judges.judge import JudgeRequest
 from hardcase.judges.verdicts import judge_run
 from hardcase.models import zoo
 from hardcase.randomness import stream
@@ -66,7 +67,7 @@ def _judged(
     begun = perf_counter()
     run = hc.run(subject, images, out=folder, method=method)
     searched = perf_counter() - begun
-    judge = for_run(run)
+    judge = default_judge(run, JudgeRequest())
     spent = min(seconds(lambda: judge_run(run, judge)) for _ in range(3))
     each = f"{len(run)} findings of 28 x 28 pixels, one thread, groups and files included; a limit of 1 ms"
     yield Figure(

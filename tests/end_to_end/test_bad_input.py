@@ -154,7 +154,8 @@ def test_a_model_near_chance(world):
     mended = ("(100 % right then)", "--set subject.classes=", "--allow-low-accuracy")
     refused(world.run(*ONE, model="model.py:shuffled"), *near, *mended)
     done = world.run(*ONE, "--allow-low-accuracy", model="model.py:shuffled")
-    refused(done, "none of the 8 seeds", code=5)
+    assert done.code == 0, "what was measured stands"
+    assert "none of the 8" in done.err
 
 
 # ---------------------------------------------------------------- where it goes

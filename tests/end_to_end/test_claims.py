@@ -47,7 +47,7 @@ def test_a_coco_folder_goes_through_all_verbs(coco):
     record = coco.record()
     assert record["claims"]["task"] == "boxes"
     assert record["complete"]
-    assert record["risk"]["seeds"] == 8
+    assert record["risk"]["images"] >= 8
     assert record["search_results"]["witnessed"] > 0, record["search_results"]
     assert json.loads(Path("out/claims.json").read_text())["claims"]
     assert coco("report", "out").code == 0

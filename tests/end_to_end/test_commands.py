@@ -20,7 +20,7 @@ def test_a_run_from_flags_closes_with_the_funnel_the_files_and_the_next_command(
     assert all(len(line) <= 100 for line in done.out.splitlines())
     assert "pgd found a failing variant of 12 of 12 images" in done.out
     assert "hardcase open out" in done.out
-    assert "searching with pgd on model.py:make, npz:toy.npz: 12 usable of 12 seeds" in done.err
+    assert "searching with pgd on model.py:make, npz:toy.npz: 12 right of 12 images" in done.err
     record = world.record()
     assert record["complete"]
     assert record["seed"] == 7
