@@ -362,11 +362,12 @@ def same_source(
     """Refuse source text of a configuration (of the settings that a verb `uses`) that is not the
     one a run began with, before any of it runs.
     """
-    then = Identity.from_json(record.get("identity"))
+    then = stored_identity(record)
     values = config.model_dump()
     now = code_digests({key: value for key, value in values.items() if uses is None or key in uses})
-    if then is not None:
-        require_same(then.only(now), Identity(now), fix=ANOTHER)
+    if then is not None:  # what a later phase names is stored when that phase begins
+        known = Identity({name: one for name, one in now.items() if name in then.parts})
+        require_same(then.only(known.parts), known, fix=ANOTHER)
 
 
 def remember(values: Mapping[str, Any]) -> None:
