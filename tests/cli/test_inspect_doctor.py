@@ -104,9 +104,9 @@ def test_a_weak_model_is_noted_and_one_that_guesses_is_refused(monkeypatch):
     with pytest.raises(Problem, match="chance is 25 %"):
         check(Subject(Weak(0.2)), images)
     one = replace(images, y=torch.where(images.y == 3, 3, 2))  # two kinds of answer would be right
+    constant = Quarters()
+    constant.mean.weight.data.zero_()
     with pytest.raises(Problem, match="for 100 %"):
-        constant = Quarters()
-        constant.mean.weight.data.zero_()
         check(Subject(constant), one)
 
 
