@@ -22,7 +22,10 @@ MODEL, DATA = "net.py:make", "folder:photos"
 """What the pages call the model and its data."""
 SIDE, SMALLER = 96, 72
 """Sides of the photographs of a network of one's own, and of other kinds, which take less time."""
-TONES = np.array([[200, 90, 60], [70, 170, 80], [80, 90, 190]])
+TONES = np.array([[170, 110, 80], [115, 140, 90], [80, 90, 190]])
+"""The first two are near enough that another light exchanges them."""
+TESTED = 72
+"""Photographs of the test split, of all classes together: half of them stay for proofs."""
 NET = '''
 import torch
 from torch import nn
@@ -62,7 +65,7 @@ def make():
 '''
 
 
-def photographs(folder, classes, side=SMALLER, test=24, train=40):
+def photographs(folder, classes, side=SMALLER, train=40):
     """Folders of images of one tone under a gradient, with stripes and noise, already divided."""
     rng = np.random.default_rng(0)
     down, across = np.mgrid[:side, :side] / side
@@ -70,7 +73,7 @@ def photographs(folder, classes, side=SMALLER, test=24, train=40):
         name = f"{'abc'[label]} tone"
         for part in ("train", "test"):
             (Path(folder) / part / name).mkdir(parents=True)
-        for number in range(train + test):
+        for number in range(train + TESTED // classes):
             light = (
                 1 + rng.uniform(-0.3, 0.3) * (across - 0.5) + rng.uniform(-0.3, 0.3) * (down - 0.5)
             )
@@ -203,8 +206,8 @@ def hugging_face():
 class Kind:
     """A kind of model.
 
-    `make` writes its files into the working folder; `needs` are libraries, `trains` whether minutes
-    of training come first, `labels` what its server answers (None: it has none).
+    `make` writes its files into the working folder; `needs` are libraries, `labels` says whether its
+    server answers labels alone (None: it has none).
     """
 
     make: Callable[[], None]
@@ -212,7 +215,6 @@ class Kind:
     data: str = DATA
     offers: str = "gradients"
     needs: tuple[str, ...] = ()
-    trains: bool = False
     labels: bool | None = None
     task: str = "classes"
 
@@ -238,6 +240,6 @@ KINDS = {
         lambda: scene_files("Windows"), data="coco:labels.json?images=photos", task="boxes"
     ),
     "tagger": Kind(lambda: scene_files("Tags"), data="tags:tags.csv", task="tags"),
-    "hugging face": Kind(hugging_face, "hf:tiny", needs=("transformers",), trains=True),
-    "bundled": Kind(lambda: None, "zoo:lenet5", "mnist5k", trains=True),
+    "hugging face": Kind(hugging_face, "hf:tiny", needs=("transformers",)),
+    "bundled": Kind(lambda: None, "zoo:lenet5", "mnist5k"),
 }  # fmt: skip

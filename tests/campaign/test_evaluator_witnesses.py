@@ -226,8 +226,7 @@ def test_a_run_stores_who_witnessed_and_what_it_cost(tmp_path):
     assert all(row["witnessed"] == (row["witness_margin"] >= 2.0) for row in rows)
     assert f"witnessed: {funnel['witnessed']} of" in done.summary()
     page = json.loads((report(done).parent / "report.json").read_text())
-    steps = {row["step"]: row["count"] for row in page["runs"][0]["search_results"]}
-    assert steps["witnessed"] == funnel["witnessed"]
+    assert page["runs"][0]["search"]["witnessed"] == funnel["witnessed"]
 
 
 def test_a_run_without_witnesses_counts_none_and_its_identity_says_what_was_climbed(tmp_path):

@@ -59,5 +59,5 @@ def test_curves_of_conditions_stay_with_the_run(capsys):
     assert 0 < run.record["worst_case"]["value"] <= 1
     assert run.record["least_scale"]["seeds"] == 12
     page = report(run).read_text()
-    assert "The worst of the declared conditions" in page
+    assert "Somewhere in the declared ranges" in page
     assert "How failing grows with severity" in page

@@ -135,7 +135,7 @@ def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
     told = " ".join(said.out.split())
     assert f"{made['generated']} samples" in told
     assert f"{made['verified']} of these verified by most of 3 others" in told
-    assert list(run.record["search_results"])[:3] == ["generated", "verified", "seeds"]
+    assert list(run.record["search_results"])[:3] == ["generated", "verified", "images"]
     assert len(rows[0]["code"]) == sum(place["width"] for place in run.record["places"])
 
 
@@ -156,7 +156,7 @@ def test_a_generator_whose_samples_others_do_not_recognise_is_refused(capsys):
     run = Run("unchecked")
     assert run.record["search_results"]["verified"] is None
     report(run)
-    assert "not checked" in Path("unchecked/report/index.html").read_text()
+    assert "checked by nobody else" in Path("unchecked/report/index.html").read_text()
 
 
 def test_a_target_is_reached_from_the_other_classes(capsys):

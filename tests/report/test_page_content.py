@@ -1,19 +1,13 @@
 """The numbers of the report, counted again the slow way."""
 
 import math
-from collections import Counter
 
 import pytest
 from drawn import drawn_run, judge
 
-import hardcase as hc
-from hardcase.report.failures import failing_samples, large_pairs, matrix
-from hardcase.report.measured import class_rates
 from hardcase.report.page import plain, report_content
-from hardcase.report.words import Sheet, spread
-from hardcase.runs.phases import measured_rows
+from hardcase.report.words import spread
 from hardcase.runs.results import Run
-from hardcase.testing.toys import toy_images, toy_subject
 
 
 @pytest.fixture(scope="module")
@@ -24,73 +18,6 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def section(run):
     return report_content([run])["runs"][0]
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory):
-    """A measured run without a search, half of its images reserved."""
-    given = {"method": "none", "conditions": {"shift": "±50 %"}, "judge": False}
-    folder = tmp_path_factory.mktemp("content") / "measured"
-    return hc.run(toy_subject(), toy_images(240), out=folder, **given)
-
-
-def test_the_matrix_counts_every_failure_once(run, section):
-    rows = run.findings.select(["expected", "predicted"]).to_pylist()
-    truth = Counter((row["expected"], row["predicted"]) for row in rows)
-    weak = section["weak"]
-    assert {(p["expected"], p["predicted"]): p["failures"] for p in weak["pairs"]} == truth
-    cells = {(i, j): count for i, row in enumerate(weak["rows"]) for j, count in enumerate(row)}
-    assert {place: count for place, count in cells.items() if count} == truth
-    assert weak["pairs"][0]["failures"] == weak["largest"] == max(truth.values())
-    assert weak["total"] == len(run)
-
-
-def test_samples_of_the_conditions_are_failures_too_and_none_is_reserved(measured):
-    samples = failing_samples(measured)
-    assert len(samples) > 10
-    rows = measured_rows(measured.store)
-    reserved = {name for name, held in zip(rows.id, rows.reserved) if held}
-    assert not reserved & {sample["id"] for sample in samples}
-    content = report_content([measured])["runs"][0]
-    assert content["weak"]["total"] == content["gallery"]["total"] == len(samples)
-    assert content["search"] is content["check"] is None
-
-
-def test_six_pairs_of_other_classes_and_conditions_before_search(measured, run):
-    sheet = Sheet(run)
-    samples = failing_samples(measured)
-    misread = {**samples[0], "misread_unmodified": True, "expected": 98, "predicted": 99}
-    shown = large_pairs(sheet, [misread, *samples])
-    assert len(shown) == 6
-    pairs = [(one["expected"], one["predicted"]) for one in shown]
-    assert len({*pairs}) == 6
-    sources = [one["source"] for one in shown]
-    assert sources == sorted(sources), "conditions, then search"
-    assert (98, 99) not in pairs, "the conditions did not make that failure"
-
-
-def test_the_rates_of_classes_are_those_of_their_images_and_hold_together(measured):
-    rows = measured_rows(measured.store)
-    found = class_rates(measured)
-    assert [row["value"] for row in found] == sorted((r["value"] for r in found), reverse=True)
-    for row in found:
-        own = rows.take(rows.label == row["label"])
-        assert row["images"] == len(own)
-        assert row["value"] == pytest.approx(own.failed.mean())
-        alone = own.figures()
-        assert row["low"] <= alone["low"]
-        assert row["high"] > alone["high"], "wider, for all classes hold together"
-
-
-def test_without_a_measurement_there_are_no_rates_of_classes(run, section):
-    assert section["weak"]["classes"] == section["weak"]["effects"] == []
-
-
-def test_only_effects_beyond_doubt_are_shown(measured):
-    effects = measured.record["risk"]["effects"] or []
-    shown = report_content([measured])["runs"][0]["weak"]["effects"]
-    certain = [one["condition"] for one in effects if one["shown"]]
-    assert [one["condition"] for one in shown] == certain
 
 
 def test_the_search_counts_its_images(run, section):
@@ -134,23 +61,6 @@ def test_what_the_label_check_says_is_counted(tmp_path):
     assert all(fact["accepted"] for fact in content["pairs"])
     words = {fact["verdict"] for fact in content["gallery"]["failures"]}
     assert words == {"accepted", "label lost", "unsure"}
-
-
-def test_the_gallery_holds_200_of_every_pair_and_counts_the_rest(tmp_path):
-    run = drawn_run(tmp_path / "run", per_seed=4)
-    gallery = report_content([run])["runs"][0]["gallery"]
-    assert (len(gallery["failures"]), gallery["left_out"]) == (200, len(run) - 200)
-    shown = {(fact["expected"], fact["predicted"]) for fact in gallery["failures"]}
-    rows = run.findings.select(["expected", "predicted"]).to_pylist()
-    assert shown == {(row["expected"], row["predicted"]) for row in rows}
-
-
-def test_many_classes_are_cut_to_the_busiest_and_all_pairs_stay_in_the_json(tmp_path):
-    run = drawn_run(tmp_path / "run", classes=tuple(f"class {i}" for i in range(300)))
-    weak = matrix(Sheet(run), [], run.classes)
-    assert weak["shown"] == list(range(10))
-    assert weak["left_out"] == 290
-    assert sum(pair["failures"] for pair in weak["pairs"]) == len(run)
 
 
 def test_what_was_not_tested_is_said(section):

@@ -72,12 +72,17 @@ def interrupted(run: Run) -> bool:
 
 def closing(run: Run, said: Decision) -> list[str]:
     """The last screen of a run, in lines."""
-    from hardcase.wording.summary import check_sentences, search_sentence, summary_lines
+    from hardcase.wording.summary import (
+        check_sentences,
+        generated_sentences,
+        search_sentence,
+        summary_lines,
+    )
 
     search, checked = list[str](), list[str]()
     if run.store.searching:
         counts = run.counts()["search_results"]
-        search = [*_generated(run.record), search_sentence(run.record["method"], counts)]
+        search = [*generated_sentences(run.record), search_sentence(run.record["method"], counts)]
         judged = run.verdicts is not None
         about: dict[str, Any] = {"findings": len(run), "judged": judged}
         checked = check_sentences(run.record, counts, folder=shown(run.folder), **about)
@@ -86,20 +91,6 @@ def closing(run: Run, said: Decision) -> list[str]:
         stored = len(run.store.done()) + len(run.store.measured.read())
         report = f"stopped; {stored} shards are kept. To go on: hardcase resume {shown(run.folder)}"
     return summary_lines(run.record, said, search=search, checked=checked, report=report)
-
-
-def _generated(record: dict[str, Any]) -> list[str]:
-    """How many samples a generator made for its seeds, and who classified them as asked."""
-    made = record.get("generated_images")
-    if not made:
-        return []
-    told = "checked by nobody else"
-    if made["by"]:
-        told = f"{made['verified']} of these verified by most of {len(made['by'])} others"
-    return [
-        f"generated images: {made['generated']} samples, {made['correctly_classified']} correctly"
-        f" classified by the subject, {told}"
-    ]
 
 
 def independence(record: dict[str, Any]) -> list[str]:

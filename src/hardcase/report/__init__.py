@@ -29,11 +29,6 @@ def report(*runs: Run, out: str | Path | None = None, limits: GateLimits | None 
 
     Raises:
         Problem: If there is no run, or several without `out`.
-
-    Example:
-        >>> import hardcase as hc  # doctest: +SKIP
-        >>> hc.report(hc.Run("runs/ship"))  # doctest: +SKIP
-        PosixPath('runs/ship/report/index.html')
     """
     from hardcase.report.page import write
 

@@ -34,7 +34,7 @@ from hardcase.statistics import kinds_in_words, settings_in_words
 from hardcase.suite.gate import GateLimits, weakness_of
 from hardcase.suite.replay import stored_excess
 from hardcase.types import ClassNames
-from hardcase.wording.summary import check_sentences, search_sentence
+from hardcase.wording.summary import check_sentences, generated_sentences, search_sentence
 
 HERE = Path(__file__).parent
 FILTERS = ("share", "percent", "number", "decimal", "duration", "plural", "lines", "moment")
@@ -237,6 +237,7 @@ def search(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
     totals = record.get("totals") or {}
     lost = counts["skipped"]["reconstruction"]
     return {
+        "generated": generated_sentences(record),
         "sentence": search_sentence(str(record.get("method")), steps),
         "searched": steps["searched"] or 0,
         "broken": steps["failing"] or 0,

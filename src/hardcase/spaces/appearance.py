@@ -119,7 +119,7 @@ class Appearance:
         >>> z[0, space.names.index("rotation")] = 0.5
         >>> z[0, space.names.index("exposure")] = -0.7
         >>> space.words(z)
-        ['tilted 6° clockwise, 0.7 stops darker']
+        ['0.7 stops darker, tilted 6° clockwise']
     """
 
     parts: tuple[ChangeFamily, ...]
@@ -261,7 +261,7 @@ class Appearance:
 
     def words(self, z: Float[Tensor, "m d"]) -> list[str]:
         """By row, what was done to the image, the largest change first, each as a part of what is
-        possible: ``tilted 6° clockwise, 0.7 stops darker``."""
+        possible: ``0.7 stops darker, tilted 6° clockwise``."""
         pieces = torch.split(z.detach().abs(), self._layout.widths, dim=1)
         sizes = torch.stack([piece.amax(1) for piece in pieces], dim=1).tolist()
         return [

@@ -9,6 +9,7 @@ from hardcase.wording.numbers import difference, percent, points, rate, span
 
 __all__ = [
     *("WIDTH", "Decision", "Word", "check_sentences", "conditions_name", "decide", "figures"),
+    "generated_sentences",
     *("search_sentence", "short_name", "summary_lines"),
 ]
 
@@ -224,6 +225,20 @@ def wrapped(text: str, *, indent: int) -> list[str]:
     from textwrap import wrap
 
     return wrap(text, WIDTH - indent, break_long_words=False, break_on_hyphens=False)
+
+
+def generated_sentences(record: Mapping[str, Any]) -> list[str]:
+    """Return how many images a generator made for a search, and who classified them as asked."""
+    made = record.get("generated_images")
+    if not made:
+        return []
+    others = "checked by nobody else"
+    if made["by"]:
+        others = f"{made['verified']} of these verified by most of {len(made['by'])} others"
+    return [
+        f"generated images: {made['generated']} samples, {made['correctly_classified']} correctly"
+        f" classified by the model, {others}"
+    ]
 
 
 def search_sentence(method: str, counts: Mapping[str, int | None]) -> str:
