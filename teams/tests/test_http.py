@@ -59,11 +59,12 @@ def test_a_fault_that_passes_changes_nothing(server, fault):
 
 
 def test_a_slow_answer_is_asked_for_again(server):
-    subject, x = made(server, config=ClientConfig(timeout=0.3, retries=3)), pictures(3)
+    subject, x = made(server, config=ClientConfig(timeout=1.0, retries=3)), pictures(3)
+    server.delay = 3.0  # longer than the limit, which a busy machine keeps otherwise
     server.faults.append("slow")
     begun = time.monotonic()
     subject(x)
-    assert time.monotonic() - begun < 0.9
+    assert time.monotonic() - begun < 2.7
     assert subject.tally["timeouts"] == 1
 
 
@@ -103,17 +104,17 @@ def test_an_input_on_which_the_server_hangs(server, monkeypatch):
     x = pictures(5)
 
     def hang(self, array):
-        time.sleep(0.6)
+        time.sleep(1.5)
         return 200, {}, b"{}"
 
     monkeypatch.setattr(Server, "poisoned", hang)
-    subject = Retrying(made(server, config=ClientConfig(timeout=0.2, retries=4)), piece=8)
+    subject = Retrying(made(server, config=ClientConfig(timeout=0.75, retries=4)), piece=8)
     subject(x)
     server.poison = x[2].numpy()
     begun = time.monotonic()
     logits = subject(x).logits
     assert logits.isnan().all(1).tolist() == [False, False, True, False, False]
-    assert time.monotonic() - begun < 4, (
+    assert time.monotonic() - begun < 12, (
         "an answer that never comes is not waited for again and again"
     )
 
