@@ -2,7 +2,9 @@
 
 Which cells `make test` takes, by rule: one kind for each way in which a model is asked (gradients,
 answers, claims), with all commands; every stop with a network of one's own, and one stop, `kill -9`
-in the search, with the others. `make way-in` takes the whole product.
+in the search, with the others. `curve` asks a classifier tens of thousands of times: of those three
+it is typed with the detector alone. `make way-in` takes the whole product, and `demo` is tested
+elsewhere.
 """
 
 import json
