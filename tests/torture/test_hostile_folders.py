@@ -46,7 +46,7 @@ MORE = {
     "judge": "--judge judge.py:trusting",
     "export": "--out away",
     "card": "--to away",
-    "repair": "--epochs 1 --proof quick:seeds=20,attack.seeds=4",
+    "repair": "--epochs 1 --proof quick:images=20,attack.images=4",
     "curve": "--corruptions brightness --conditions none --count 2",
     "rank": "--model model.py:make --data npz:toy.npz --by near-failures",
     "study new": "--out away --raters 2 --per-rater 4 --checks 0 --repeats 0",
@@ -92,18 +92,34 @@ def begin_as(folder, record=None, *, sources=False, **settings):
     Unless `sources`, it does not say which code it began with.
     """
     store = Store.open(folder)
-    begun = store.begun()
-    config = tomli_w.dumps({**tomllib.loads(begun["config"]), **settings})
-    (folder / "config.toml").write_text(config)
-    first = begun["record"]
-    if settings and not sources:
-        parts = first["identity"]["parts"]
-        parts = {name: part for name, part in parts.items() if not name.endswith(" source")}
-        record = {**(record or {}), "identity": Identity(parts).to_json()}
     record = record or {}
-    whole = {"record": {**first, **record}, "config": config}
-    (folder / "state/begun.json").write_bytes(checked_json(whole))
-    store.write_record({**store.record(), **record})
+    forget = without_sources if settings and not sources else dict
+    for name in ("begun", "search"):
+        path = folder / f"state/{name}.json"
+        begun = json.loads(path.read_text())
+        config = tomli_w.dumps({**tomllib.loads(begun["config"]), **settings})
+        whole = {"record": forget({**begun["record"], **record}), "config": config}
+        path.write_bytes(checked_json(whole))
+    (folder / "config.toml").write_text(config)
+    store.write_record(forget({**store.record(), **record}))
+
+
+def without_sources(record):
+    """A record that does not say which code the run, and its search, began with."""
+    record = dict(record)
+    if "identity" in record:
+        record["identity"] = nameless(record["identity"])
+    search = record.get("phases", {}).get("search", {})
+    if "identity" in search:
+        stated = {**search, "identity": nameless(search["identity"])}
+        record["phases"] = {**record["phases"], "search": stated}
+    return record
+
+
+def nameless(identity):
+    parts = identity["parts"]
+    kept = {name: part for name, part in parts.items() if not name.endswith(" source")}
+    return Identity(kept).to_json()
 
 
 def record_with(folder, **entries):

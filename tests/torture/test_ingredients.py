@@ -246,7 +246,7 @@ def test_the_profile_of_guides_is_an_ingredient(user):
         arrays |= {f"y_{name}": images.y.numpy() for name in pixels}
         np.savez("toy.npz", **arrays)
         named = {"model": "model.py:make", "data": "npz:toy.npz", "method": "deephunter"}
-        context = Context(parse({**named, "seeds": 4, "allow_low_accuracy": True}))
+        context = Context(parse({**named, "images": 4, "allow_low_accuracy": True}))
         return plan_of(context).identity(context.campaign)
 
     before = now()
