@@ -172,7 +172,7 @@ from hardcase.testing.toys import Quarters
 class Ending(Quarters):
     calls = 0
     def forward(self, x):
-        Ending.calls += 1
+        Ending.calls += os.path.exists("run/state/search.json")
         if Ending.calls > 25 and os.path.exists("deadly"):
             os.kill(os.getpid(), 9)
         return super().forward(x)
