@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 
-
 BUSY = 0.75
 """Load for each core from which on other programs are using them."""
 
