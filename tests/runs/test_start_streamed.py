@@ -40,7 +40,7 @@ def stored(folder):
     return {name: (folder / name).read_bytes() for name in sorted(names)}
 
 
-GIVEN = {"method": "pgd", "seeds": COUNT, "execution": hc.Execution(shard=100), "judge": False}
+GIVEN = {"method": "pgd", "images": COUNT, "execution": hc.Execution(shard=100), "judge": False}
 
 
 @pytest.fixture(scope="module")
