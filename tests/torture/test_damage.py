@@ -24,7 +24,7 @@ from hardcase.testing.toys import Counting, toy_subject
 
 FILES = (
     "findings/part-00001.parquet", "state/seeds-00001.parquet", "state/deltas-00001.safetensors", "state/ledger.jsonl",
-    "state/begun.json", "seeds.parquet", "run.json", "config.toml", "status.json", "history.csv",
+    "state/begun.json", "state/search.json", "seeds.parquet", "run.json", "config.toml", "status.json", "history.csv",
 )  # fmt: skip
 CAREFUL = (*FILES[:3], "seeds.parquet")
 """Files of which every byte matters: a change of any of them is noticed."""

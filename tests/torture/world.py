@@ -202,7 +202,7 @@ def left(folder):
         "totals",
         "kinds",
         "hashes",
-        "seeds",
+        "images",
     )
     said = {key: record[key] for key in (*kept, "method")}
     return {path.name: path.read_bytes() for path in paths}, said
