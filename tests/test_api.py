@@ -128,7 +128,7 @@ def test_a_method_whose_generator_makes_the_seeds_works_from_python(tmp_path):
     (tmp_path / "painter.py").write_text(PAINTER)
     generator = f"{tmp_path / 'painter.py'}:Painter"
     given = {"method": "feature-perturbation", "generator": generator, "budget": hc.Budget(time=30)}
-    given["seeds"] = 6
+    given["images"] = 6
     given["witnesses"] = ()  # nobody is trained to check the painter
     run = hc.run(toy_subject(), toy_images(6), out=tmp_path / "run", judge=False, **given)
     assert run.record["complete"]

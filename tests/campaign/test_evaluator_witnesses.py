@@ -247,17 +247,17 @@ def test_a_run_that_finds_nothing_witnessed_counts_zero(tmp_path):
     assert not any(done.findings["witnessed"].to_pylist())
 
 
-def test_the_funnel_counts_witnessed_valid_and_kept_each_among_failing():
+def test_witnessed_accepted_and_unsure_are_counted_each_among_failing():
     seeds = [{"id": s, "status": "done", "evaluated": 1, "failing": 1} for s in "abcd"]
     findings = [{"id": s, "seed": s, "kind": "label", "witnessed": s in "ab"} for s in "abc"]
     verdicts = {
-        "a": {"valid": True, "label_kept": False, "group": None},
-        "b": {"valid": False, "label_kept": True, "group": None},
-        "c": {"valid": True, "label_kept": True, "group": "g"},
+        "a": {"verdict": "lost", "by": "judge", "group": None},
+        "b": {"verdict": "unsure", "by": "judge", "group": None},
+        "c": {"verdict": "kept", "by": "judge", "group": "g"},
     }
-    funnel = count(seeds, findings, verdicts, witnesses=True)["search_results"]
-    assert (funnel["failing"], funnel["witnessed"]) == (3, 2)
-    assert (funnel["valid"], funnel["label_kept"], funnel["confirmed"]) == (2, 2, 1)
+    results = count(seeds, findings, verdicts, witnesses=True)["search_results"]
+    assert (results["failing"], results["witnessed"]) == (3, 2)
+    assert (results["accepted"], results["unsure"], results["confirmed"]) == (1, 1, None)
 
 
 def test_the_same_bytes_in_one_process_in_two_and_after_a_stop(tmp_path):

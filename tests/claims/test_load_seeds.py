@@ -148,11 +148,11 @@ def test_limits_of_risk_are_held_against_images_not_claims(run):
     checks = gate(run, GateLimits(risk=1.0))
     assert outcome(checks) == "pass"
     risk = run.record["risk"]
-    assert risk["seeds"] == 15
+    assert risk["images"] == 15
     seeds = claim_seeds(*scenes(10), "boxes")
     box = condition_box(hc.Conditions.load(LIGHT), (1, 24, 24))
     model = claim_model(NETS["boxes"], "boxes", CLASSES)
-    table = measure_risk(model, seeds, box, costs=False)
+    table = measure_risk(model, seeds, box)
     assert table.value == pytest.approx(risk["value"])
     low, high = table.images_like_these
     plain = bounded_mean_interval(table.shares)

@@ -199,7 +199,7 @@ def test_a_path_that_does_not_exist_and_names_that_do_not(tmp_path):
         fetch("mnist", source=tmp_path / "nowhere")
     with pytest.raises(Problem, match="no data set 'minst'") as caught:
         fetch("minst")
-    assert caught.value.fix == "mnist"
+    assert caught.value.fix.startswith("mnist")
     with pytest.raises(Problem, match="nothing to fetch"):
         fetch("folder:pets")
 

@@ -103,7 +103,7 @@ def test_a_class_is_made_and_sees_the_run_first(own, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("high_confidence", "must return hardcase.Verdicts"),
+        ("silent", "must return hardcase.Verdicts"),
         ("short", "1 answers on 12 images"),
         ("odd", "said 'maybe' of an image"),
         ("quits", r"called sys.exit\(0\)"),

@@ -50,7 +50,7 @@ def test_a_run_says_in_words_what_it_took(tmp_path):
     assert all(isinstance(text, str) and text for text in said)
     page = report(run)
     content = json.loads((page.parent / "report.json").read_text())
-    shown = [test["change"] for test in content["runs"][0]["gallery"]["tests"]]
+    shown = [one["change"] for one in content["runs"][0]["gallery"]["failures"]]
     assert set(shown) <= set(said)
     assert shown[0] in page.read_text(encoding="utf-8").replace("&#39;", "'")
 

@@ -26,9 +26,9 @@ LITE = ["efficientnet-lite0", "efficientnet-lite2"]
 @pytest.mark.parametrize(
     ("subject", "present", "judge", "note"),
     [
-        ("model.py:mine", ["efficientnet-lite2"], "efficientnet-lite2", "no witness"),
+        ("model.py:mine", ["efficientnet-lite2"], "efficientnet-lite2", "no other network"),
         ("zoo:efficientnet-lite0", ["efficientnet-lite1"], "", "fetch model resnet50-imagenet"),
-        ("zoo:resnet50-imagenet", LITE, "efficientnet-lite0", "no witness"),
+        ("zoo:resnet50-imagenet", LITE, "efficientnet-lite0", "no other network"),
     ],
     ids=["one network judges", "a sibling alone does not", "the judge's lineage is left out"],
 )

@@ -156,7 +156,7 @@ def test_every_column_of_the_record_is_stored():
     [
         ({"seed": "3"}, "seed"), ({"seed": True}, "seed"), ({"model": None}, "model"),
         ({"budget": {"time": "10m", "queries": "x"}}, "budget.queries"), ({"risk": {}}, "risk.low"),
-        ({"classes": []}, "classes"), ({"generated_images": {"generated": 1}}, "generated seeds.correctly"),
+        ({"classes": []}, "classes"), ({"generated_images": {"generated": 1}}, "generated_images.correctly"),
         ({"shrink": {"a": []}}, "shrink.a"), ({"behaviour": {"model": 5}}, "behaviour.model"),
     ],
 )  # fmt: skip

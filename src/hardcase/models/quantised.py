@@ -200,4 +200,6 @@ def _renamed(small: Network, model: nn.Module, precision: str, details: str = ""
         own: Any = small
         own.name = f"{model.name}@{precision}"
         own.hash = digest([str(model.hash), precision, details])
+    if isinstance(small, Subject):
+        small.forget()  # what was answered before it was rounded is no answer of the copy
     return small

@@ -218,6 +218,10 @@ class Subject(nn.Module):
         spread: float = then[then.isfinite()].std().nan_to_num(0.0).item()
         return float(apart / max(spread, 1e-12))
 
+    def forget(self) -> None:
+        """Forget what was answered first: from now on this is another network."""
+        self._first = None
+
     def layers(self) -> dict[str, nn.Module]:
         """The layers that can be tapped, by name: every module without children."""
         return {

@@ -287,7 +287,7 @@ def _watched(campaign: Campaign, task: Task) -> Iterator[dict[str, Any]]:
 def _check_canaries(campaign: Campaign, task: Task, spent: dict[str, Any]) -> None:
     """Ask the networks about images of their own, which count apart."""
     if task.canaries is not None:
-        with _watched(campaign, task):
+        with _watched(campaign, task), campaign.arithmetic():
             asked = task.canaries.check(networks_of(campaign), task.images, task.number)
         spent["canaries"] = asked
 

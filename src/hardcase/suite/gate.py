@@ -520,7 +520,7 @@ class GateTally:
 
     def _sure(self, row: Mapping[str, Any]) -> bool:
         verdict = self.verdicts[row["id"]]
-        return bool(verdict.get("high_confidence") or verdict.get("high_confidence"))
+        return bool(verdict.get("high_confidence"))
 
     @cached_property
     def witnessed(self) -> set[str] | None:
