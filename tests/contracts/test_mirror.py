@@ -25,7 +25,6 @@ ELSEWHERE = {
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
     "criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage",
-    "criteria/test_dnn_tip.py": "parity with a library of others: criteria/neuron",
     "end_to_end/test_commands.py": "config",
     "fuzz/test_store_files.py": "damaged files: runs/results runs/progress",
     "guides/test_units.py": "guides/adapt guides/corpus",
