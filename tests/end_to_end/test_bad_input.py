@@ -87,7 +87,7 @@ def test_a_file_or_a_run_that_is_none(world, words, pieces):
         ("--findings 0", ("budget.findings is 0",)),
         ("--time 0s", ("0s",)),
         ("--time soon", ("'soon' is not a duration",)),
-        ("--images 0", ("seeds is 0",)),
+        ("--images 0", ("images is 0",)),
         ("--workers 0", ("workers is 0",)),
         ("--batch-size 0", ("batch_size is '0'",)),
         ("--target up", ("no class 'up'", "north-west")),
