@@ -93,9 +93,10 @@ teams:  ## plug-ins with MLflow, Lightning, transformers and MAITE, then FiftyOn
 	$(VENV)-fiftyone/bin/pip install -q torch==2.13.0 -e . fiftyone pytest beartype
 	$(VENV)-fiftyone/bin/python -m pytest -rs teams/tests/test_fiftyone.py
 
-way-in: venv  ## a newcomer's way in a clean home, with small networks of Hugging Face and timm; says what cannot be had
+way-in: venv  ## a newcomer's way in a clean home, and every command of the first pages with every kind of model, stopped in each phase; says what cannot be had
 	$(BIN)/pip install -q -c constraints.txt transformers timm
 	$(BIN)/python -m pytest -rs tests/end_to_end/test_way_in.py
+	HARDCASE_AS_TYPED=whole $(BIN)/python -m pytest -rs tests/as_typed
 
 lowest: venv  ## the verbs with the lowest versions of all dependencies but torch
 	$(BIN)/pip install -q --no-deps --no-compile --target build/lowest -r constraints-lowest.txt

@@ -15,9 +15,9 @@ def test_the_later_giver_of_the_list_wins_in_any_order(first, second):
         return
     request = Request()
     for place in (first, second):
-        request.ask({"seeds": place}, GIVERS[place])
+        request.ask({"images": place}, GIVERS[place])
     winner = max(first, second)
-    assert (request.values["seeds"], request.given["seeds"]) == (winner, GIVERS[winner])
+    assert (request.values["images"], request.given["images"]) == (winner, GIVERS[winner])
 
 
 def test_each_key_of_a_section_has_a_giver_of_its_own():
@@ -42,32 +42,33 @@ def test_options_of_a_method_are_settings_and_a_name_alone_is_one():
 
 @pytest.mark.parametrize(
     ("labels", "told"),
-    [(("--images", ""), ("--images", "--set seeds")), (("", ""), ("--set seeds",))],
+    [(("--images", ""), ("--images", "--set images")), (("", ""), ("--set images",))],
 )
 def test_two_values_of_one_giver_are_an_error_that_names_both(labels, told):
-    request = Request().ask({"seeds": 8}, "flag", labels[0])
-    request.ask({"seeds": 8}, "flag", labels[0])  # the same again is no contradiction
+    request = Request().ask({"images": 8}, "flag", labels[0])
+    request.ask({"images": 8}, "flag", labels[0])  # the same again is no contradiction
     with pytest.raises(Problem) as caught:
-        request.ask({"seeds": 9}, "flag", labels[1])
+        request.ask({"images": 9}, "flag", labels[1])
     assert all(word in caught.value.what for word in ("8", "9", *told))
 
 
 def test_what_is_none_was_not_given():
-    request = Request().ask({"seeds": None, "budget": {"queries": None}}, "python")
+    request = Request().ask({"images": None, "budget": {"queries": None}}, "python")
     assert request.values == request.given == {}
 
 
 def test_a_configuration_says_who_gave_each_setting():
     request = Request().ask(WHOLE, "hardcase.toml").ask({"seed": 3}, "flag")
-    config = request.config(stored={"device": "default", "seed": "hardcase.toml"})
+    assert request.config().given["method.name"] == "hardcase.toml"
+    stored = {"device": "default", "seed": "python", "method.name": "flag"}
+    config = request.config(stored=stored)
     assert config.seed == 3
-    assert (config.given["seed"], config.given["device"]) == ("flag", "default")
-    assert config.given["method.name"] == "hardcase.toml"
+    assert config.given == {**stored, "seed": "flag"}, "what a run was given stays so"
 
 
 def test_flags_set_the_keys_of_their_names():
     assert flag_values("queries", 4) == {"budget": {"queries": 4}}
-    assert flag_values("seeds", 4) == {"seeds": 4}
+    assert flag_values("images", 4) == {"images": 4}
     assert flag_values("quiet", True) == {}
     assert list(typed_settings(["campaign.tile=16", "seed=2"])) == [
         {"campaign": {"tile": 16}},

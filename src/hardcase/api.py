@@ -407,7 +407,7 @@ def resume(
     values = Store(folder).settings()
     if values:
         request = Request().ask(values, "hardcase.toml").ask(arguments, "python")
-        config = request.config(stored=values.get("given"))
+        config = request.config(stored=values.get("given", {}))
         same_source(record, config)
         require(config.model_dump(), folder, trusted=trust)
         context = Context(config)
@@ -515,6 +515,8 @@ def _context_of(
     measured: bool = False,
 ) -> Context:
     """The context of a run whose parts are names or whatever the user has."""
+    if seeds is not None and seeds < 1:
+        raise Problem(f"images is {seeds}; it must be at least 1.")
     models = witnesses.models if isinstance(witnesses, Witnesses) else witnesses
     built = method is not None and not isinstance(method, str)
     wanted = request.values

@@ -572,7 +572,7 @@ class Context(CampaignSplits):
             if getattr(self.config, flag) is not None and needed not in taken:
                 raise Problem(
                     f'method "{part.name}" takes no {flag}.',
-                    fix=f"leave out --{flag}, or another --method",
+                    fix=f"leave out {flag}, or another method",
                 )
         unknown = [name for name in part.given if name not in SUPPLIED]
         if unknown:

@@ -111,9 +111,18 @@ class Request:
         return path in self.given
 
     def config(self, *, stored: Mapping[str, str] | None = None) -> Config:
-        """Return the checked configuration; `stored` is who gave what to a run that goes on."""
+        """Return the checked configuration.
+
+        Args:
+            stored: Who gave what to the run whose settings were asked for as ``hardcase.toml``:
+                they stay theirs. None: those settings are of a file that somebody wrote.
+        """
         values = {key: value for key, value in self.values.items() if key != "given"}
-        return parse({**values, "given": {**(stored or {}), **self.given}})
+        given = self.given
+        if stored is not None:
+            others = {path: by for path, by in given.items() if by != "hardcase.toml"}
+            given = {**stored, **others}
+        return parse({**values, "given": given})
 
     def _value(self, path: str) -> Any:
         head, _, key = path.partition(".")

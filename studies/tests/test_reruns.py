@@ -21,10 +21,10 @@ def agreement(then, now):
 def test_what_is_kept_is_read_again_and_agrees_with_itself(tmp_path):
     first = outcome("3 of 10", 0.25, None, "word")
     keep(first, Bench(out=tmp_path, seed=4), "studies/own.py:run", tmp_path)
-    record = kept("toy", tmp_path)
-    assert record["images"] == 4
-    assert record["command"].startswith("hardcase reproduce toy")
-    rerun = check(record, first)
+    result = kept("toy", tmp_path)
+    assert result["seeds"] == 4
+    assert result["command"].startswith("hardcase reproduce toy")
+    rerun = check(result, first)
     assert rerun.agrees
     assert [cell.now for cell in rerun.cells] == ["3 of 10", "0.25", "not run", "word"]
 

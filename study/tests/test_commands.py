@@ -28,7 +28,7 @@ def test_from_runs_to_a_report(runs, tmp_path, capsys):
     code, out, _ = run(capsys, "analyse", study)
     assert code == 0
     assert "No person did" in out
-    assert "attempted seeds confirmed" in out
+    assert "searched images confirmed" in out
     assert (study / "analysis" / "index.html").exists()
     assert json.loads(run(capsys, "analyse", study, "--format", "json")[1])["simulated"] is True
     assert run(capsys, "export", study, tmp_path / "a.csv")[0] == 0

@@ -43,7 +43,7 @@ def test_a_good_judge_makes_it_sharper():
 
 def test_everything_rated_leaves_nothing_to_estimate():
     rated = [Rated("a", True, "confirmed", 1.0)] * 3 + [Rated("a", True, "undecided", 1.0)]
-    found = confirmed_rate(rated, {"a": 4}, judged=4, attempted=10)
+    found = confirmed_rate(rated, {"a": 4}, judged=4, searched=10)
     assert (found.low, found.value, found.high) == (0.3, 0.3, 0.3)
     assert (found.rated, found.failing, found.undecided) == (4, 4, 1)
     assert "4 of 4 rated" in str(found)
@@ -51,14 +51,14 @@ def test_everything_rated_leaves_nothing_to_estimate():
 
 def test_what_was_rated_earlier_is_known_and_outside_of_the_strata():
     rated = [Rated("a", False, "confirmed", 0.5), Rated("a", False, "rejected", 0.5)]
-    found = confirmed_rate(rated, {"a": 4}, judged=0, attempted=20, before=(6, 5))
+    found = confirmed_rate(rated, {"a": 4}, judged=0, searched=20, before=(6, 5))
     assert found.value == pytest.approx((5 + 2) / 20)
     assert (found.rated, found.failing) == (8, 10)
 
 
 def test_agreement_without_exception_is_no_certainty():
     rated = [Rated("a", True, "confirmed", 0.1)] * 5
-    found = confirmed_rate(rated, {"a": 50}, judged=50, attempted=100)
+    found = confirmed_rate(rated, {"a": 50}, judged=50, searched=100)
     assert found.low < found.value == 0.5
 
 

@@ -28,9 +28,9 @@ def write(text):
 
 def test_flags_and_settings_override_the_file():
     method = '[method]\nname = "pgd"\nepsilon = 0.5\n'
-    file = write(f'model = "a"\ndata = "b"\nseeds = 5\nseed = 1\n{method}')
+    file = write(f'model = "a"\ndata = "b"\nimages = 5\nseed = 1\n{method}')
     settings = ["seed=3", "method.norm=l2"]
-    config = resolve({"config": file, "seeds": 7, "settings": settings})
+    config = resolve({"config": file, "images": 7, "settings": settings})
     assert (config.model, config.images, config.seed) == ("a", 7, 3)
     assert config.method.options() == {"epsilon": 0.5, "norm": "l2"}
     # another method does not inherit the options of the file's
@@ -41,8 +41,8 @@ def test_flags_and_settings_override_the_file():
 @pytest.mark.parametrize(
     "twice",
     [
-        {"seeds": 7, "settings": ["seeds=8"]},
-        {"settings": ["seeds=7", "seeds=8"]},
+        {"images": 7, "settings": ["images=8"]},
+        {"settings": ["images=7", "images=8"]},
         {"queries": 7, "settings": ["budget.queries=8"]},
     ],
 )
@@ -55,7 +55,7 @@ def test_two_values_for_one_setting_are_an_error_that_names_both(twice):
 def test_every_flag_of_a_campaign_is_a_key_and_arrives():
     flags = {
         **BASE, "peer": ["zoo:lenet1", "zoo:lenet4"], "generator": "vae", "target": "3", "criterion": "nc", "oracle": "label",
-        "keep": "all", "seeds": 9, "split": "train", "seed": 4, "device": "cuda", "batch_size": "64", "workers": 2,
+        "keep": "all", "images": 9, "split": "train", "seed": 4, "device": "cuda", "batch_size": "64", "workers": 2,
         "cluster": "auto", "offline": True, "allow_low_accuracy": True, "trust_pickle": True,
         "queries": 1, "gradients": 2, "total_queries": 3, "total_gradients": 4, "findings": 5, "time": "6s",
     }  # fmt: skip
@@ -73,12 +73,12 @@ def test_every_flag_of_a_campaign_is_a_key_and_arrives():
 
 def test_the_folders_own_file_or_that_of_a_run_is_used_and_that_is_said(caplog):
     caplog.set_level("WARNING")
-    Path("hardcase.toml").write_text('model = "a"\ndata = "b"\nmethod = "pgd"\nseeds = 3\n')
-    assert resolve({}).seeds == 3
+    Path("hardcase.toml").write_text('model = "a"\ndata = "b"\nmethod = "pgd"\nimages = 3\n')
+    assert resolve({}).images == 3
     assert "settings come from hardcase.toml" in caplog.text
     Path("run").mkdir()
-    Path("run/config.toml").write_text('model = "a"\ndata = "b"\nmethod = "pgd"\nseeds = 4\n')
-    assert resolve({"config": Path("run")}).seeds == 4
+    Path("run/config.toml").write_text('model = "a"\ndata = "b"\nmethod = "pgd"\nimages = 4\n')
+    assert resolve({"config": Path("run")}).images == 4
 
 
 def test_a_folder_is_named_after_the_run_a_used_one_refused_and_an_empty_one_taken():

@@ -15,7 +15,7 @@ ACROSS |= {"torture", "worst_day"}
 """Folders of tests about the whole: contracts, references, whole runs, crashes."""
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
-    "methods/deepxplore methods/dlfuzz methods/pgd methods/neurons testing/toys "
+    "methods/dlfuzz methods/pgd methods/neurons testing/toys "
     "searches/gradient searches/interpolation",
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
     "contracts/test_doctests.py": "their examples: lazy",
@@ -25,11 +25,13 @@ ELSEWHERE = {
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
     "criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage",
+    "criteria/test_dnn_tip.py": "parity with a library of others: criteria/neuron",
     "end_to_end/test_commands.py": "config",
     "fuzz/test_store_files.py": "damaged files: runs/results runs/progress",
     "guides/test_units.py": "guides/adapt guides/corpus",
     "judges/test_features.py": "judges/feature_panel",
     "judges/test_panel.py": "judges/networks",
+    "judges/test_verdicts.py": "judges/controls judges/samples judges/visible testing/judges",
     "methods/test_generative_features.py": "spaces/activations",
     "runs/test_folder.py": "runs/tables",
     "worst_day/test_environment.py": "poor surroundings: plain state",

@@ -116,7 +116,11 @@ def test_the_alarm_refuses_one_right_answer_in_twenty():
     found, facts = rules.silent(confidence, torch.linspace(0.5, 1.0, 101), accepted)
     assert facts["alarm"] == pytest.approx(0.525)
     assert found.tolist() == [False, True, True, False]
-    assert (facts["high_confidence"]["hits"], facts["caught"]["hits"], facts["high_confidence"]["total"]) == (2, 1, 3)
+    assert (
+        facts["high_confidence"]["hits"],
+        facts["caught"]["hits"],
+        facts["high_confidence"]["total"],
+    ) == (2, 1, 3)
     nothing, facts = rules.silent(torch.rand(5), torch.zeros(0), torch.zeros(5, dtype=torch.bool))
     assert not nothing.any()
     assert (facts["alarm"], facts["high_confidence"]["total"]) == (1.0, 0)

@@ -353,8 +353,8 @@ def test_no_judge_may_refuse_what_changed_too_little(tmp_path):
         funnel = found.record["search_results"]
         assert funnel["accepted"] == funnel["failing"] > 0
         assert "by norm" in found.summary()
-    assert outcome(gate(found, GateLimits(accepted_rate=0.0, usable=1))) == "fail"
-    assert outcome(gate(found, GateLimits(accepted_rate=1.0, usable=1))) == "cannot tell"
+    assert outcome(gate(found, GateLimits(accepted_rate=0.0))) == "fail"
+    assert outcome(gate(found, GateLimits(accepted_rate=1.0))) == "inconclusive"
 
 
 def test_larger_changes_are_left_to_a_judge(tmp_path):

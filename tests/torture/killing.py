@@ -1,6 +1,6 @@
 """Kills a small campaign at many moments and shows that going on gives what an undisturbed run gives.
 
-``python killing.py steps ALL | full ALL | random COUNT | fresh COUNT | judging ALL | report ALL | training COUNT`` prints one
+``python killing.py steps ALL | full ALL | random COUNT | fresh COUNT | judging ALL | report ALL | training COUNT | default COUNT`` prints one
 JSON object. Without ALL (0) the first of each kind of step is taken.
 """
 
@@ -190,6 +190,12 @@ def while_training(home, count):
     return at_random(home, count, seed=2, begin=forked(train), work=train, kept=kept, moment=moment)
 
 
+def of_default_runs(home, count):
+    import default_runs
+
+    return default_runs.killed(home, count, breaking, die)
+
+
 def _moment(folder):
     """How far a run had come when it was killed."""
     if not (folder / "run.json").exists():
@@ -216,6 +222,6 @@ if __name__ == "__main__":
         modes = {
             "steps": at_every_step, "full": with_a_full_disk, "random": in_forks,
             "fresh": in_new_processes, "judging": while_judging, "report": while_reporting,
-            "training": while_training,
+            "training": while_training, "default": of_default_runs,
         }  # fmt: skip
         print(json.dumps(modes[what](home, *map(int, rest))))

@@ -53,6 +53,14 @@ def test_kills_of_other_work(what, count, least):
     assert torture(what, count)["kills"] >= max(least, count)
 
 
+def test_default_runs_killed_in_every_phase():
+    """Three kinds of models, in one process and with two workers."""
+    told = torture("default", 100 if LONG else 12)
+    assert told["kills"] >= (95 if LONG else 11)
+    for phase in ("measure", "search", "check"):
+        assert any(word.endswith(phase) for word in told["moments"]), phase
+
+
 def test_kills_on_a_device_whose_bits_depend_on_the_batch():
     assert torture("random", 300 if LONG else 8, **PLAYED)["kills"] >= (380 if LONG else 8)
     if LONG:

@@ -367,7 +367,7 @@ def _job(
 
     check_names(config)
     tell("loading the data and the model")
-    context = Context(config, progress=progress)
+    context = Context(_short(config), progress=progress)
     images = context.images(config.split)
     about = describe(images)
     shape = " x ".join(map(str, about["shape"]))
@@ -416,7 +416,7 @@ def _job(
         remedy = "--set subject.outputs=probabilities" if guessed else ""
         if "subject.outputs=sigmoid" not in text:  # said with the other mistakes
             yield DoctorLine("model", "warning" if remedy else "ok", text, remedy)
-    short = _short(config, model)
+    short = _short(config, model.offers)
     tell(f"a short run of {short.method.name}")
     many = context.task != "classes"  # of few claims, a network may make none
     small = many or not is_photographic(context.shape)
@@ -522,17 +522,18 @@ def _normalisation(config: Config, model: Model) -> DoctorLine:
     return DoctorLine("normalisation", "warning", found, flags_of(tuple(mean), tuple(std)))
 
 
-def _short(config: Config, model: Model) -> Config:
-    """The configuration of the smoke run: of the method that was named, else of one that this model
-    can take and for which nothing is trained."""
-    from hardcase.config import parse
+def _short(config: Config, offers: str | None = None) -> Config:
+    """The configuration of the smoke run: of the method that was named, else of one that a model
+    can take which `offers` this (None: as its name says), and for which nothing is trained."""
+    from hardcase.config import chosen_method, parse
 
     values = config.model_dump()
     if config.method.name != UNNAMED:
         return config
+    name, _ = chosen_method(values, offers)
     method: dict[str, Any] = {"name": "pgd"}
-    if model.offers != "gradients":
-        method = {"name": "natural-blackbox", "search": "evolution"}
+    if name == "natural-blackbox":
+        method = {"name": name, "search": "evolution"}
         if config.budget.queries is None:  # a server may count
             values["budget"]["queries"] = SMOKE_QUERIES
     return parse({**values, "method": method, "witnesses": ["none"], "conditions": "none"})

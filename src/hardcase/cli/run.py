@@ -293,7 +293,7 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
     request = Request().ask(values, "hardcase.toml")
     if flags.device:
         request.ask({"device": flags.device}, "flag", "--device")
-    wanted = request.config(stored=values.get("given"))
+    wanted = request.config(stored=values.get("given", {}))
     if not flags.allow_changes:
         same_source(record, wanted)
     require(wanted.model_dump(), folder, trusted=flags.trust)

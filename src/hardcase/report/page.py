@@ -67,7 +67,7 @@ _MEANINGS = {
     "generated": "samples of the generator",
     "verified": "the model and most independent networks see the class that was asked for",
     "images": "images given",
-    "correctly_classified": "correctly_classified",
+    "correctly_classified": "the model reads them as labelled",
     "searched": "searched from",
     "failing": "a finding leaves the seed’s label",
     "witnessed": "a failing input on which every witness keeps the label",

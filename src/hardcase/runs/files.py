@@ -233,7 +233,7 @@ _JUDGE = _entries(
         "high_confidence": dict[str, Tree | list[Any] | Number | None] | None,
     },
 )
-_PEOPLE_RATE = _entries({**_INTERVAL, **_each(Number, "value attempted rated failing")})
+_PEOPLE_RATE = _entries({**_INTERVAL, **_each(Number, "value searched rated failing")})
 _PEOPLE = _entries(
     _each(Whole, "rated confirmed undecided"),
     {"rate": _PEOPLE_RATE | None, "studies": list[str], "findings": dict[str, str]},

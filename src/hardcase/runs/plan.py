@@ -19,6 +19,7 @@ from hardcase.campaign.record import Campaign, overlay, parse_keep, seconds
 from hardcase.config import NO_SEARCH, Config, MethodConfig
 from hardcase.context import Context
 from hardcase.data.files import ImageSet
+from hardcase.models.health import first_answers
 from hardcase.models.load import is_stated
 from hardcase.models.subject import Subject
 from hardcase.runs.identity import (
@@ -95,6 +96,8 @@ def measure_plan(context: Context) -> MeasurePlan:
     if context.given_seeds is None:  # what is wrong with the data or the model is told first
         context.read(config.split)
     measurement = context.measurement
+    if isinstance(measurement.model, Subject):  # why it cannot take such images is told first
+        first_answers(measurement.model, context.sample.first(2))
     device = measurement.model.device
     _log.debug("the data and the model are loaded, on %s", device)
     _check_names(context)
@@ -299,6 +302,10 @@ def _search_settings(context: Context, shard: int) -> dict[str, Any]:
     config = context.config
     options = context.method.details.get("options", {})
     plain = {name: value for name, value in options.items() if isinstance(value, PLAIN)}
+    if config.budget.queries is not None and "queries" in plain:
+        # the budget is stored as such, and the method is built again as it was
+        own = context.part.options["queries"].default
+        plain["queries"] = config.method.options().get("queries", own)
     return {
         **_settled(context),
         "campaign": config.campaign.model_copy(update={"shard": shard, "tile": context.tile}),

@@ -128,7 +128,7 @@ def people_said(people: Mapping[str, Any]) -> str:
         return f"{counts} {people['rated']} rated{asked}"
     low, value, high = (f"{100 * rate[name]:.1f}" for name in ("low", "value", "high"))
     return (
-        f"{value} % of {rate['searched']} attempted seeds confirmed [{low}, {high}]; "
+        f"{value} % of {rate['searched']} searched images confirmed [{low}, {high}]; "
         f"{rate['rated']} of {rate['failing']} rated ({counts} these){asked}"
     )
 

@@ -47,7 +47,7 @@ def conditions_name(record: Mapping[str, Any]) -> str:
     return f"{name} conditions"
 
 
-def decide(record: Mapping[str, Any], checks: Sequence[Outcome] = ()) -> Decision:
+def decide(record: Mapping[str, Any], checks: Sequence[LimitOutcome] = ()) -> Decision:
     """Return the decision of a run: by its limits and its baseline, where there are any.
 
     Args:
@@ -71,7 +71,7 @@ def decide(record: Mapping[str, Any], checks: Sequence[Outcome] = ()) -> Decisio
 
 
 @runtime_checkable
-class Outcome(Protocol):
+class LimitOutcome(Protocol):
     """What a limit comes to."""
 
     @property
@@ -105,7 +105,7 @@ AGAINST = "failure rate against "
 """How the name of a check against a baseline begins."""
 
 
-def _sentence(record: Mapping[str, Any], model: str, check: Outcome) -> str:
+def _sentence(record: Mapping[str, Any], model: str, check: LimitOutcome) -> str:
     """What a limit says of the model."""
     if check.name == "failure rate":
         interval = f"{span(check.low, check.high)}; limit {_short(check.limit)}"

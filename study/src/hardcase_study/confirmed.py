@@ -30,7 +30,7 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedRate:
-    """A share of `attempted` seeds with its 95 % interval; `rated` of `failing` were looked at."""
+    """A share of `searched` seeds with its 95 % interval; `rated` of `failing` were looked at."""
 
     value: float
     low: float
@@ -38,14 +38,14 @@ class ConfirmedRate:
     judge: float
     rated: int
     failing: int
-    attempted: int
+    searched: int
     undecided: int
 
     def __str__(self) -> str:
         low = 100 * self.low
         high = 100 * self.high
         return (
-            f"{100 * self.value:.1f} % of {self.attempted} attempted seeds "
+            f"{100 * self.value:.1f} % of {self.searched} searched seeds "
             f"(95 % interval {low:.1f} % to {high:.1f} %), {self.rated} of {self.failing} rated"
         )
 
@@ -57,7 +57,7 @@ def confirmed_rate(
     rated: Sequence[Rated],
     sizes: Mapping[str, int],
     judged: int,
-    attempted: int,
+    searched: int,
     *,
     before: tuple[int, int] = (0, 0),
 ) -> ConfirmedRate:
@@ -78,17 +78,17 @@ def confirmed_rate(
         errors = groups.get(name, [])
         variance += _variance(errors, size)
     looked, known = before
-    value = (judged + known + total) / attempted if attempted else float("nan")
-    half = Z * variance**0.5 / attempted if attempted else float("nan")
+    value = (judged + known + total) / searched if searched else float("nan")
+    half = Z * variance**0.5 / searched if searched else float("nan")
     failing = sum(sizes.values()) + looked
     return ConfirmedRate(
-        value=min(max(value, 0.0), failing / attempted if attempted else 1.0),
+        value=min(max(value, 0.0), failing / searched if searched else 1.0),
         low=max(0.0, value - half),
-        high=min(failing / attempted if attempted else 1.0, value + half),
-        judge=(judged + known) / attempted if attempted else float("nan"),
+        high=min(failing / searched if searched else 1.0, value + half),
+        judge=(judged + known) / searched if searched else float("nan"),
         rated=len(rated) + looked,
         failing=failing,
-        attempted=attempted,
+        searched=searched,
         undecided=sum(one.outcome == "undecided" for one in rated),
     )
 

@@ -45,7 +45,7 @@ def lead(study: Study, found: dict[str, Any]) -> str:
         told = []
         for name, rate in found["confirmed"].items():
             told.append(
-                f"{name}: {_percent(rate['value'])} of {rate['searched']} attempted seeds "
+                f"{name}: {_percent(rate['value'])} of {rate['searched']} searched images "
                 "confirmed "
                 f"({_percent(rate['low'])} to {_percent(rate['high'])}; {rate['rated']} of "
                 f"{rate['failing']} rated)"
