@@ -7,8 +7,9 @@ from torch import nn
 
 import hardcase as hc
 from conditions.toys import darkness, exposure, grey
-from hardcase.conditions.risk import answered, compare_risk, measure_risk
+from hardcase.conditions.risk import answered, measure_risk
 from hardcase.errors import Problem
+from hardcase.statistics import decide
 
 
 def test_the_share_of_failing_draws_is_the_volume_of_the_box_that_fails():
@@ -77,10 +78,7 @@ def test_a_worse_model_fails_the_comparison_the_same_passes_and_few_seeds_cannot
     box = exposure()
     good = measure_risk(darkness(0.36), grey(200), box, samples=16)
     bad = measure_risk(darkness(0.45), grey(200), box, samples=16)
-    shares = [dict(zip(one.id, one.shares.tolist())) for one in (good, bad)]
-    assert compare_risk(shares[1], shares[0], margin=0.02).verdict == "fail"
-    assert compare_risk(shares[0], shares[1], margin=0.02).verdict == "pass"
-    few = dict(list(shares[0].items())[:5])
-    assert compare_risk(few, few, margin=0.02).verdict == "cannot tell"
-    with pytest.raises(Problem, match="no seed in common"):
-        compare_risk({"a": 0.1}, {"b": 0.1}, margin=0.02)
+    worse = bad.shares - good.shares
+    assert decide(worse, 0.02, -1.0).outcome == "fail"
+    assert decide(-worse, 0.02, -1.0).outcome == "pass"
+    assert decide(0 * worse[:5], 0.02, -1.0).outcome == "inconclusive"

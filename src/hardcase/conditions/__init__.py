@@ -3,7 +3,7 @@
 from hardcase.conditions.box import ConditionBox, condition_box
 from hardcase.conditions.declared import PROFILES, Conditions
 from hardcase.conditions.rare import RareTable, measure_rare
-from hardcase.conditions.risk import RiskTable, compare_risk, measure_risk
+from hardcase.conditions.risk import RiskTable, measure_risk
 from hardcase.conditions.worst import WorstCase, measure_worst
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "RareTable",
     "RiskTable",
     "WorstCase",
-    "compare_risk",
     "condition_box",
     "measure_rare",
     "measure_risk",

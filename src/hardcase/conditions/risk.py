@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -37,8 +37,8 @@ from hardcase.tensors import chunks, from_bytes, margin, pad_rows, steady, tile_
 from hardcase.types import Images, Model, Seeds
 
 __all__ = [
-    *("MAX_SAMPLES", "SAMPLES", "Answers", "RiskComparison", "RiskTable", "answered"),
-    *("compare_risk", "measure_risk", "seeds_at_once"),
+    *("MAX_SAMPLES", "SAMPLES", "Answers", "RiskTable", "answered", "measure_risk"),
+    "seeds_at_once",
 ]
 
 SAMPLES = 4
@@ -391,62 +391,3 @@ def seeds_of(shard: Images, box: ConditionBox, device: torch.device) -> Seeds:
     z = torch.zeros(len(x), box.size, device=device)
     claims = {name: one.to(device) for name, one in claim_context(shard.context).items()}
     return Seeds(z, x, shard.y.to(device), torch.arange(len(x), device=device), claims)
-
-
-@dataclass(frozen=True, slots=True)
-class RiskComparison:
-    """Two models under the same conditions on common seeds: the first minus the second.
-
-    Args:
-        difference: Mean difference of risks; above 0 the first is worse.
-        bounds: An interval for images like these.
-        seeds: Common seeds.
-        margin: By how much the first may be worse.
-    """
-
-    difference: float
-    bounds: Bounds
-    seeds: int
-    margin: float
-
-    @property
-    def verdict(self) -> Literal["pass", "fail", "cannot tell"]:
-        """Within the margin, beyond it, or neither can be said."""
-        if self.bounds.high <= self.margin:
-            return "pass"
-        if self.bounds.low > self.margin:
-            return "fail"
-        return "cannot tell"
-
-
-def compare_risk(
-    shares: Mapping[str, float],
-    reference: Mapping[str, float],
-    *,
-    margin: float,
-    claims: bool = False,
-) -> RiskComparison:
-    """Compare two models seed by seed.
-
-    Args:
-        shares: Share of failing draws by seed of the model under test.
-        reference: The same of the other model.
-        margin: By how much the model under test may be worse.
-        claims: Whether seeds are claims, of which several may be about one image.
-
-    Raises:
-        Problem: If they have no seed in common.
-
-    Example:
-        >>> from hardcase.conditions.risk import compare_risk
-        >>> both = {str(i): 0.1 for i in range(400)}
-        >>> compare_risk(both, both, margin=0.02).verdict
-        'pass'
-    """
-    common = [name for name in shares if name in reference]
-    if not common:
-        raise Problem("the two runs have no seed in common: their risks cannot be compared.")
-    differences = np.array([shares[name] - reference[name] for name in common])
-    images = [image_of(name) for name in common] if claims else []
-    bounds = bounded_mean_interval(differences, -1.0, 1.0, clusters=images)
-    return RiskComparison(float(differences.mean()), bounds, len(common), margin)
