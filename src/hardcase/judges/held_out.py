@@ -101,7 +101,7 @@ def panel_for(run: Run, request: JudgeRequest) -> TrainedJudge:
             f"the judge of {run.record['data']} is not trained yet.",
             fix=f"hardcase judge {run.folder}, which trains it once",
         )
-    if not str(run.seeds["id"][0]).startswith("generated"):
+    if _searches_data(run):
         _same_data(run, second)
     return panel.trained(
         first,
@@ -165,6 +165,14 @@ def _required_features(run: Run, request: JudgeRequest) -> tuple[str, ...]:
     return wanted
 
 
+def _searches_data(run: Run) -> bool:
+    """Whether a run has searched images of its data: not if it was measured alone, nor if a
+    generator made them.
+    """
+    names = run.seeds["id"]
+    return len(names) > 0 and not str(names[0]).startswith("generated")
+
+
 def _encoders(
     run: Run, request: JudgeRequest, wanted: Sequence[str], first: ImageSet, second: ImageSet
 ) -> list[Encoder]:
@@ -175,7 +183,7 @@ def _encoders(
             " networks that others have trained.",
             fix="leave out --people",
         )
-    if not str(run.seeds["id"][0]).startswith("generated"):
+    if _searches_data(run):
         _same_data(run, second)
     for spec in wanted:
         _other_lineage(run, spec, lineage_of(spec))
