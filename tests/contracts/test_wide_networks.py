@@ -134,7 +134,9 @@ def test_other_exports(world, form, capsys):
     assert Path(f"as-{form}").exists()
 
 
-@pytest.mark.skip(reason="report.json has no table of pairs under `weakness` any more: read its new place")
+@pytest.mark.skip(
+    reason="report.json has no table of pairs under `weakness` any more: read its new place"
+)
 def test_the_report_names_them_by_their_numbers(world):
     assert main(["report", "run", "--out", "named"]) == 0
     page = Path("named/index.html").read_text()
