@@ -77,7 +77,7 @@ def pooled(output: Tensor) -> Float[Tensor, "m _"]:
     return output.flatten(1).clone()
 
 
-def _sized(x: Float[Tensor, "m c h w"], size: int) -> Float[Tensor, "m c side side"]:
+def _sized(x: Float[Tensor, "m c h w"], size: int) -> Float[Tensor, "m c h2 w2"]:
     if not size or x.shape[2:] == (size, size):
         return x
     return functional.interpolate(x, size=(size, size), mode="bilinear", antialias=True)
