@@ -44,7 +44,7 @@ def run(out, *, workers=1, batch="auto", resume=False, **campaign):
     how = {"workers": workers, "batch_size": batch, "campaign": campaign}
     context = Context.of(toy_subject(), toy_images(40), "pgd", **how)
     done = (go_on if resume else start)(plan_of(context), out)
-    rows = sorted(done.findings.to_pylist(), key=lambda row: (row["seed"], row["queries"]))
+    rows = sorted(done.findings.to_pylist(), key=lambda row: (row["original"], row["queries"]))
     return done, [{**row, "id": None} for row in rows]
 
 

@@ -193,7 +193,7 @@ class Subject(nn.Module):
                 raise Problem(
                     f"model {self.name} does not answer: {late}.",
                     f"Calls without a subject.timeout are broken off after {LOOPING:g} s.",
-                    fix="--set subject.timeout=SECONDS, which finds out the inputs to blame",
+                    fix="--set model.timeout=SECONDS, which finds out the inputs to blame",
                 ) from late
         if any(kept.changed for kept in seen.values()):  # from now on copies are kept
             self._writes_over = True

@@ -293,10 +293,10 @@ def _stored_usable(
             return usable_rows(rows), []
     except Problem:
         pass
-    set_aside(store.folder / "seeds.parquet")
+    set_aside(store.folder / "images.parquet")
     rows = asked_seeds(campaign, images)
     store.write_seeds(with_images(rows, images))
-    return usable_rows(rows), ["seeds.parquet was damaged or missing; the subject was asked again"]
+    return usable_rows(rows), ["images.parquet was damaged or missing; the subject was asked again"]
 
 
 def _tasks(plan: Plan, campaign: Campaign, chosen: Int[Tensor, " u"]) -> tuple[Tasks, Budget]:
