@@ -150,7 +150,9 @@ def test_a_result_that_lacks_something_is_refused(tmp_path):
         stored(tmp_path / "odd.json")
 
 
-@pytest.mark.parametrize(("page", "least"), [("guides/extend.md", 6), ("concepts/conditions.md", 10)])
+@pytest.mark.parametrize(
+    ("page", "least"), [("guides/extend.md", 6), ("concepts/conditions.md", 10)]
+)
 def test_examples_with_prompts_run_as_they_stand(page, least):
     done = doctest.testfile(str(ROOT / "docs" / page), module_relative=False)
     assert done.attempted >= least
