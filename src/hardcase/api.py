@@ -124,8 +124,8 @@ def search(
             holds besides the seeds.
         execution: In which sizes it is computed; by default in those that suit the device.
         settings: ``target``, ``generator``, ``conditions``, ``map``, ``keep``, ``oracle``,
-            ``precision``, ``allow_low_accuracy`` ... (docs/configuration.md). One that a search in
-            memory does not use is refused.
+            ``precision``, ``allow_low_accuracy`` ... (docs/reference/configuration.md). One that a
+            search in memory does not use is refused.
 
     Returns:
         The findings; `seed` is the position of the image that it began from.

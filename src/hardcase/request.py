@@ -25,7 +25,7 @@ NAMED = ("model", "method")
 
 class SearchSettings(TypedDict, total=False):
     """Settings of a search in memory that are no arguments of their own; see
-    docs/configuration.md for what each means.
+    docs/reference/configuration.md for what each means.
     """
 
     task: str

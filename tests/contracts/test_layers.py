@@ -86,7 +86,9 @@ def test_a_class_name_exists_once():
 
 
 def test_the_architecture_page_shows_this_tree():
-    page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "architecture.md").read_text(
+        encoding="utf-8"
+    )
     table = dict(re.findall(r"^\| (\w+) \| (`.*`) \|", page, re.M))
     shown = {layer: re.findall(r"`(\w+)/?`", rooms) for layer, rooms in table.items()}
     assert shown == {layer: rooms.split() for layer, rooms in LAYERS.items()}

@@ -323,7 +323,7 @@ _HELP_ALL = Parameter(
             "--help-all",
             is_eager=True,
             callback=_show_all,
-            help="Show all flags; every key for --set is in docs/configuration.md.",
+            help="Show all flags; every key for --set is in docs/reference/configuration.md.",
         ),
     ],
 )

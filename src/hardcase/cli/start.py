@@ -260,7 +260,7 @@ def _data(folder: Path, files: list[Path]) -> tuple[str, str]:
 
 CONFIG = """\
 # What `hardcase run` does in this folder; flags override it. Keys and values:
-# docs/configuration.md, or hardcase run --help-all.
+# docs/reference/configuration.md, or hardcase run --help-all.
 data = "{data}"        # folder:PATH (?resize=224&crop=center), csv:, npz:, parquet:, mnist5k ...
 # method = "natural"   # chosen by what the model offers; others: hardcase list methods
 images = {images}            # images to search from

@@ -2,7 +2,7 @@
 
 A team that wants to pass may change the model, its data, its conditions and its files. So a rate
 counts with what it rests on: both runs are verified, they drew the same samples of the same images
-under the same labels, and what is left out speaks against the model. `docs/howto/ci.md` says what
+under the same labels, and what is left out speaks against the model. `docs/guides/ci.md` says what
 this guards against, and what it cannot.
 """
 
