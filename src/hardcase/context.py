@@ -519,11 +519,11 @@ class Context(CampaignSplits):
 
     def _measure_tile(self, box: ConditionBox | None) -> int | None:
         """Rows of every call while it is measured; chosen as the tile of a search is."""
-        from hardcase.models.tiles import campaign_tile
-
         device = self.subject.device
         if steady(device) and not is_photographic(self.shape):
             return None
+        from hardcase.models.tiles import campaign_tile
+
         rows = from_bytes(self.sample.x[:64]).to(device)
         networks = (self.subject, *self.baselines)
         return campaign_tile(networks, lambda images: None, rows, precision="strict")

@@ -599,7 +599,7 @@ def doctor(flags: o.Flags) -> None:
 
     o.logging_to(verbose=flags.verbose, quiet=not flags.verbose)
     wanted = o.resolve(vars(flags), {"model": UNNAMED, "data": "mnist5k", "method": UNNAMED})
-    alone = wanted.model == UNNAMED
+    alone = wanted.model.name == UNNAMED
     if not alone and not flags.json:  # what is wrong with names is told before torch is imported
         check_names(wanted)
     from hardcase.cli.progress import front

@@ -53,7 +53,6 @@ from hardcase.runs.workers import (
     Tasks,
     run_shards,
     search_here,
-    search_on_device,
 )
 from hardcase.tensors import steady
 from hardcase.types import Budget, is_photographic
@@ -213,8 +212,7 @@ def _executing(plan: Plan, campaign: Campaign, watcher: Watcher, shards: int) ->
     """What searches the shards of a round: this process, several of this machine, or a cluster."""
     callbacks = (watcher.on_step, watcher.stopped)
     if plan.cluster is None and plan.workers <= 1:
-        search = search_here if steady(campaign.subject.device) else search_on_device
-        yield partial(search, campaign, *callbacks)
+        yield partial(search_here, campaign, *callbacks)
         return
     if plan.cluster is not None:
         with teams_module("ray", "a cluster", "ray").Cluster(
