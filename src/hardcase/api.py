@@ -34,7 +34,6 @@ from hardcase.models.health import Health, answers, check as _check
 from hardcase.models.load import Loading, model_of
 from hardcase.request import Request, SearchSettings, Settings, refuse_unused
 from hardcase.runs import phases, start
-from hardcase.runs.files import locked
 from hardcase.runs.folder import Store, refuse_used
 from hardcase.runs.identity import require, same_source
 from hardcase.runs.plan import measure_plan, plan_of
@@ -284,14 +283,19 @@ def conduct(
     with watching as watcher:
         plan = measure_plan(context)
         store = (phases.reopen if again else phases.begin)(plan, folder, watcher)
-        with phases.failing_is_stored(store, "measure"):
+        with store.writing(), phases.failing_is_stored(store, "measure"):
+            before = phases.status_of(store.record(), "measure")
             if not phases.measure(plan, store, watcher):
                 return Run(folder)
-            keep_measured(context, Run(folder), plan.images)
-        if not _search(context, store, watcher):
-            return Run(folder)
-        watcher.enter("check", store.record())
-        return _check_findings(context, Run(folder), watcher, say)
+            if before != "done" or read_beside(store, CONDITIONS) is None:
+                keep_measured(context, Run(store), plan.images)
+        with store.writing():
+            searched = _search(context, store, watcher)
+        if searched:
+            with store.writing():
+                watcher.enter("check", store.record())
+                _check_findings(context, store, say)
+        return Run(folder)
 
 
 def _search(context: Context, store: Store, watcher: Watcher) -> bool:
@@ -304,7 +308,8 @@ def _search(context: Context, store: Store, watcher: Watcher) -> bool:
     if before == "done":
         return start.search(plan_of(context), store, watcher)
     if context.config.method.name == NO_SEARCH:
-        _skip(store, "search", "the run was asked for without a search")
+        why = "the run was asked for without a search"
+        phases.set_phase(store, "search", phases.phase("skipped", why))
         return True
     try:
         with phases.failing_is_stored(store, "search"):
@@ -313,7 +318,7 @@ def _search(context: Context, store: Store, watcher: Watcher) -> bool:
         if problem.code != NO_SEEDS:
             raise
         watcher.say(problem.what)  # what was measured stands
-        _skip(store, "search", problem.what)
+        phases.set_phase(store, "search", phases.phase("skipped", problem.what))
         return True
 
 
@@ -321,36 +326,24 @@ def keep_measured(context: Context, run: Run, images: ImageSet) -> None:
     """Keep what is chosen when all is measured: failing samples as images, and how the failure
     rate compares with those of stored runs.
     """
-    if read_beside(run.store, CONDITIONS) is not None:
-        return
     measured = phases.measured_rows(run.store)
-    with locked(run.folder):
-        record = run.store.record()
-        risk = record["risk"]
-        models = risk["baselines"][: len(context.baselines)]
-        stored = beside_runs(run, measured, context.stored_baselines)
-        more: dict[str, Any] = {}
-        if context.conditions is not None:
-            asked = {name: getattr(context.conditions, name) for name in ("rare", "worst")}
-            more = extremes(measured, context.measurement, images, **asked)
-        risk = {**risk, "baselines": [*models, *stored]}
-        run.store.write_record({**record, "risk": risk, **more})
-        keep_shown(run, measured, context.measurement, images)
+    risk = run.record["risk"]
+    models = risk["baselines"][: len(context.baselines)]
+    stored = beside_runs(run, measured, context.stored_baselines)
+    more: dict[str, Any] = {}
+    if context.conditions is not None:
+        asked = {name: getattr(context.conditions, name) for name in ("rare", "worst")}
+        more = extremes(measured, context.measurement, images, **asked)
+    risk = {**risk, "baselines": [*models, *stored]}
+    run.store.write_record({**run.record, "risk": risk, **more})
+    keep_shown(run, measured, context.measurement, images)
 
 
-def _skip(store: Store, name: str, why: str) -> None:
-    with locked(store.folder):
-        phases.set_phase(store, name, phases.phase("skipped", why))
-
-
-def _check_findings(
-    context: Context, run: Run, watcher: Watcher, say: Callable[[str], None]
-) -> Run:
+def _check_findings(context: Context, store: Store, say: Callable[[str], None]) -> None:
     """Measure the coverage that was asked for, and judge what was found."""
-    store = run.store
-    if phases.status_of(run.record, "check") in ("done", "skipped"):
-        return run
-    done = run
+    done = Run(store)
+    if phases.status_of(done.record, "check") in ("done", "skipped"):
+        return
     began = monotonic()
     with phases.failing_is_stored(store, "check"):
         if context.config.criteria is not None and store.searching:
@@ -366,10 +359,8 @@ def _check_findings(
                 say(text)
             why = heard[-1] if heard and done.verdicts is None else ""
         said = phases.phase("skipped", why) if why else phases.phase("done")
-        with locked(store.folder):
-            elapsed = round(monotonic() - began, 3)
-            phases.set_phase(store, "check", {**said, "elapsed": elapsed})
-    return Run(run.folder)
+        elapsed = round(monotonic() - began, 3)
+        phases.set_phase(store, "check", {**said, "elapsed": elapsed})
 
 
 def resume(

@@ -587,7 +587,13 @@ class Context(CampaignSplits):
         """The recipe with its options, and with what it asks this context for."""
         if self._method is not None:
             named = self._method.details.get("options", {})
-            return self._within_conditions(self._method, named)
+            bounded = self._within_conditions(self._method, named)
+            if bounded is not self._method and self.conditions is not None:
+                _log.warning(
+                    "%s, which was given built, is searched as a copy within the conditions %s",
+                    *(bounded.name, self.conditions.name),
+                )
+            return bounded
         part = self.part
         options = self.options
         card = None

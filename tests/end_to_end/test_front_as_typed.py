@@ -142,11 +142,14 @@ def test_training_images_count_where_model_and_data_are_names(world):
     assert context.train.id == train.id
 
 
-def test_declared_conditions_bound_a_method_by_any_name():
+def test_declared_conditions_bound_a_method_by_any_name(caplog):
     declared = {"rotation": "±40 deg", "exposure": "0..1 stops"}
     built = replace(natural(shape=(1, 8, 8)), name="somebody's own")
+    before = built.space
     context = Context.of(toy_subject(), toy_images(6), built, conditions=declared)
     assert set(context.method.space.conditions.ranges) == {"rotation", "exposure"}
+    assert built.space is before
+    assert "somebody's own" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,12 @@ def _sum(body: Mapping[str, Any]) -> str:
 
 def storable(value: Any) -> Any:
     """A tree of JSON as it may be stored: no secret in it, nothing where a number is none."""
-    return json.loads(json.dumps(redacted(value)), parse_constant=lambda word: None)
+    return as_json(redacted(value))
+
+
+def as_json(value: Any) -> Any:
+    """A tree as JSON reads it back: nothing where a number is none."""
+    return json.loads(json.dumps(value), parse_constant=lambda word: None)
 
 
 def read_json(data: bytes) -> Any:
