@@ -308,7 +308,7 @@ _HASHES = _entries(
     {}, {**_each(str, "subject data"), "generator": str | None, "parameters": dict[str, str]}
 )
 _SPACE = _entries({}, {**_each(str, "text name"), **_each(list[Whole], "shape columns")})
-_RECORD = _entries(
+RUN_RECORD = _entries(
     {},
     {
         **_each(Whole, "schema seed images shards threads"),
@@ -343,6 +343,11 @@ _RECORD = _entries(
         "risk": _RISK | None,
         "phases": GenericAlias(dict, (str, _PHASE)),
         "given": dict[str, str],
+        **_each(Whole, "samples canaries"),
+        "keep": str | None,
+        "places": list[Tree] | None,
+        "lineages": Tree,
+        "claims": Tree | None,
         "least_scale": _LEAST_SCALE | None,
         "worst_case": _WORST_CASE | None,
         "rare": _entries({"volume": Number, "seeds": Whole}) | None,
@@ -351,7 +356,7 @@ _RECORD = _entries(
     },
 )
 """run.json."""
-BEGINNING = _entries({"record": _RECORD, "config": str})
+BEGINNING = _entries({"record": RUN_RECORD, "config": str})
 """state/begun.json."""
 
 
@@ -379,7 +384,7 @@ class _Line(_Entries):
     run: str = ""
 
 
-def wrong_record(content: Any, kind: type[_Entries] = _RECORD) -> str:
+def wrong_record(content: Any, kind: type[_Entries] = RUN_RECORD) -> str:
     """What is wrong with the content of run.json, or of another record; nothing, if it is sound."""
     try:
         # as JSON, where objects stand for models; what is no Unicode (half a pair) is no matter
