@@ -47,6 +47,11 @@ __all__ = ["Execution", "Witnesses", "check", "conduct", "resume", "run", "searc
 
 _log = logging.getLogger(__name__)
 
+PARTS = (
+    *("method", "options", "images", "seed", "budget", "peers", "witnesses", "train", "baseline"),
+)
+"""Arguments of `run` that are no settings."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Witnesses:
@@ -140,22 +145,24 @@ def search(
         True
     """
     refuse_unused(settings, SearchSettings.__annotations__, "hc.search")
-    how = execution or Execution()
-    if how.workers > 1 or how.cluster is not None:
+    if execution is not None and (execution.workers > 1 or execution.cluster is not None):
         raise Problem(
             "hc.search computes in this process; workers and a cluster belong to hc.run.",
             fix="hc.run(...), or an Execution without them",
         )
-    context = _context_of(
+    context = context_of(
         model,
         data,
-        request=_request(settings, seed=seed, budget=budget, execution=how, witnesses=witnesses),
+        settings,
         method=method,
         options=options,
-        seeds=images,
+        images=images,
+        seed=seed,
+        budget=budget,
         peers=peers,
         witnesses=witnesses,
         train=train,
+        execution=execution,
     )
     chosen = context.seeds.images()
     right = answers(context.subject, chosen).argmax(1) == chosen.y
@@ -223,22 +230,25 @@ def run(
         True
     """
     refuse_unused(settings, Settings.__annotations__, "hc.run")
-    how = execution or Execution()
-    context = _context_of(
+    context = context_of(
         model,
         data,
-        request=_request(settings, seed=seed, budget=budget, execution=how, witnesses=witnesses),
+        settings,
         method=method,
         options=options,
-        seeds=images,
+        images=images,
+        seed=seed,
+        budget=budget,
         peers=peers,
         witnesses=witnesses,
         train=train,
         baseline=baseline,
+        execution=execution,
         measured=True,
     )
     folder = folder_for(context.config, out)
-    done = conduct(context, folder, nullcontext(how.watcher), say=_log.warning)
+    watcher = (execution or Execution()).watcher
+    done = conduct(context, folder, nullcontext(watcher), say=_log.warning)
     _log.warning("the run is in %s", folder)
     return done
 
@@ -413,7 +423,10 @@ def resume(
             fix="hc.resume(folder, subject, data, ...) with what hc.run was given",
         )
     else:
-        context = _resumed(subject, data, execution or Execution(), **arguments)
+        settings = {name: one for name, one in arguments.items() if name not in PARTS}
+        refuse_unused(settings, Settings.__annotations__, "hc.resume")
+        parts = {name: one for name, one in arguments.items() if name in PARTS}
+        context = context_of(subject, data, settings, execution=execution, measured=True, **parts)
     return conduct(context, folder, nullcontext(watcher), again=True, say=_log.warning)
 
 
@@ -434,43 +447,8 @@ def check(subject: Any, data: Any, *, allow_low_accuracy: bool = False) -> Healt
         >>> hc.check(toy_subject(), toy_images(16)).accuracy
         1.0
     """
-    request = _request({}, seed=0, budget=None, execution=Execution(), witnesses=None)
-    context = _context_of(subject, data, request=request, method="pgd")
+    context = context_of(subject, data, method="pgd")
     return _check(context.subject, context.seeds, allow_low_accuracy=allow_low_accuracy)
-
-
-def _resumed(
-    subject: Any,
-    data: Any,
-    execution: Execution,
-    *,
-    seed: int = 0,
-    budget: Budget | None = None,
-    witnesses: Any = None,
-    method: str | Method | None = None,
-    options: Mapping[str, Any] | None = None,
-    images: int | None = None,
-    peers: Sequence[Any] = (),
-    train: Any = None,
-    baseline: Any = (),
-    **settings: Any,
-) -> Context:
-    """The context of a run that was started from Python, given what `run` was given."""
-    refuse_unused(settings, Settings.__annotations__, "hc.resume")
-    request = _request(settings, seed=seed, budget=budget, execution=execution, witnesses=witnesses)
-    return _context_of(
-        subject,
-        data,
-        request=request,
-        method=method,
-        options=options,
-        seeds=images,
-        peers=peers,
-        witnesses=witnesses,
-        train=train,
-        baseline=baseline,
-        measured=True,
-    )
 
 
 def _request(
@@ -478,17 +456,17 @@ def _request(
     *,
     seed: int,
     budget: Budget | None,
-    execution: Execution,
+    execution: Execution | None,
     witnesses: Any,
 ) -> Request:
     """What Python asks for by name, each setting once."""
     request = Request().ask(settings, "python")
-    sizes = {"shard": execution.shard, "round": execution.rounds}
+    how = execution or Execution()
     computing = {
-        "campaign": sizes,
-        "batch_size": execution.batch,
-        "workers": execution.workers,
-        "cluster": execution.cluster,
+        "campaign": {"shard": how.shard, "round": how.rounds},
+        "batch_size": how.batch,
+        "workers": how.workers,
+        "cluster": how.cluster,
     }
     request.ask(computing, "python", "Execution")
     if isinstance(witnesses, Witnesses):
@@ -496,23 +474,36 @@ def _request(
     return request.ask({"seed": seed, "budget": asdict(budget or Budget())}, "python")
 
 
-def _context_of(
+def context_of(
     subject: Any,
     data: Any,
+    settings: Mapping[str, Any] | None = None,
     *,
-    request: Request,
     method: str | Method | None = None,
     options: Mapping[str, Any] | None = None,
-    seeds: int | None = None,
+    images: int | None = None,
+    seed: int = 0,
+    budget: Budget | None = None,
     peers: Sequence[Any] = (),
     witnesses: Witnesses | str | Sequence[Any] | None = None,
     train: Any = None,
     baseline: Any = (),
+    execution: Execution | None = None,
     measured: bool = False,
 ) -> Context:
-    """The context of a run whose parts are names or whatever the user has."""
-    if seeds is not None and seeds < 1:
-        raise Problem(f"images is {seeds}; it must be at least 1.")
+    """Return the context of a run whose parts are names or whatever the user has.
+
+    Args:
+        subject, data, method, options, images, seed, budget, peers: As for `run`.
+        witnesses, train, baseline, execution: As for `run`.
+        settings: Those of `run` that are no arguments of their own.
+        measured: All images are measured, and some of them searched from.
+    """
+    request = _request(
+        settings or {}, seed=seed, budget=budget, execution=execution, witnesses=witnesses
+    )
+    if images is not None and images < 1:
+        raise Problem(f"images is {images}; it must be at least 1.")
     models = witnesses.models if isinstance(witnesses, Witnesses) else witnesses
     built = method is not None and not isinstance(method, str)
     wanted = request.values
@@ -526,26 +517,26 @@ def _context_of(
     request.ask({"model": stated}, "python")
     live = (subject, data, method, train, *peers, *_several(models), *_several(baseline))
     if all(one is None or isinstance(one, str) for one in live):
-        request.ask({"model": subject, "data": data, "images": seeds}, "python")
+        request.ask({"model": subject, "data": data, "images": images}, "python")
         request.ask({"baseline": tuple(_several(baseline)) or None}, "python")
         request.ask({"peers": tuple(peers) or None}, "python")
         chosen = method or _chosen(request.values)
         request.ask({"method": {**(options or {}), "name": chosen}}, "python")
         return Context(request.config(), witnesses=models)
     data = _with_claims(data, str(wanted.get("task", "auto")))
-    images, rest = _data_of(data, seeds, request.values.get("seed", 0), whole=measured)
-    some = sample_of(images)
+    chosen, rest = _data_of(data, images, request.values.get("seed", 0), whole=measured)
+    some = sample_of(chosen)
     loaded = partial(_network, some=some, settings=wanted)
     network = subject if isinstance(subject, str) else loaded(subject)
     if isinstance(models, str | None):
         others: Any = models
     else:
         others = [one if isinstance(one, str) else loaded(one) for one in models]
-    if measured and seeds is not None:
-        request.ask({"images": seeds}, "python")
+    if measured and images is not None:
+        request.ask({"images": images}, "python")
     return Context.of(
         network,
-        images,
+        chosen,
         method or _chosen({"model": subject}, network),
         options=options,
         peers=[_peer(each, loaded) for each in peers],

@@ -85,14 +85,8 @@ def test_settings_of_a_section_never_replace_each_other(tmp_path):
 def _context(witnesses=None, execution=None, **settings):
     from hardcase import api
 
-    request = api._request(
-        settings,
-        seed=0,
-        budget=None,
-        execution=execution or hc.Execution(),
-        witnesses=witnesses,
-    )
-    return api._context_of(toy_subject(), toy_images(8), request=request, method="pgd")
+    how = {"witnesses": witnesses, "execution": execution}
+    return api.context_of(toy_subject(), toy_images(8), settings, method="pgd", **how)
 
 
 @pytest.mark.parametrize(
@@ -134,11 +128,8 @@ def test_names_and_objects_mix(tmp_path, monkeypatch):
 def test_training_images_count_where_model_and_data_are_names(world):
     train = toy_images(24, seed=1)
     from hardcase import api
-    from hardcase.request import Request
 
-    context = api._context_of(
-        "model.py:make", "npz:toy.npz", request=Request(), method="pgd", train=train
-    )
+    context = api.context_of("model.py:make", "npz:toy.npz", method="pgd", train=train)
     assert context.train.id == train.id
 
 
