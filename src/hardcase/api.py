@@ -524,8 +524,8 @@ def context_of(
         request.ask({"method": {**(options or {}), "name": chosen}}, "python")
         return Context(request.config(), witnesses=models)
     data = _with_claims(data, str(wanted.get("task", "auto")))
-    chosen, rest = _data_of(data, images, request.values.get("seed", 0), whole=measured)
-    some = sample_of(chosen)
+    source, rest = _data_of(data, images, request.values.get("seed", 0), whole=measured)
+    some = sample_of(source)
     loaded = partial(_network, some=some, settings=wanted)
     network = subject if isinstance(subject, str) else loaded(subject)
     if isinstance(models, str | None):
@@ -536,7 +536,7 @@ def context_of(
         request.ask({"images": images}, "python")
     return Context.of(
         network,
-        chosen,
+        source,
         method or _chosen({"model": subject}, network),
         options=options,
         peers=[_peer(each, loaded) for each in peers],
