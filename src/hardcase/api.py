@@ -296,7 +296,7 @@ def conduct(
         with store.writing(), phases.failing_is_stored(store, "measure"):
             before = phases.status_of(store.record(), "measure")
             if not phases.measure(plan, store, watcher):
-                return Run(folder)
+                return Run(store)
             if before != "done" or read_beside(store, CONDITIONS) is None:
                 keep_measured(context, Run(store), plan.images)
         with store.writing():
@@ -305,7 +305,7 @@ def conduct(
             with store.writing():
                 watcher.enter("check", store.record())
                 _check_findings(context, store, say)
-        return Run(folder)
+        return Run(store)
 
 
 def _search(context: Context, store: Store, watcher: Watcher) -> bool:

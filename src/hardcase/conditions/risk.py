@@ -30,12 +30,12 @@ from hardcase.campaign.claims import (
 from hardcase.conditions.box import ConditionBox
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
+from hardcase.launch import launched
 from hardcase.randomness import Rng, keys_of
 from hardcase.statistics import Bounds, bounded_mean_interval
 from hardcase.tensors import (
     chunks,
     from_bytes,
-    launched,
     margin,
     pad_rows,
     steady,

@@ -15,8 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.errors import Endless, Problem, choice, guarded, within
+from hardcase.launch import launched
 from hardcase.models.names import COUNT as IMAGENET_CLASSES, merged, same_outputs
-from hardcase.tensors import digest, digest_tensors, digest_values, in_tiles, launched
+from hardcase.tensors import digest, digest_tensors, digest_values, in_tiles
 from hardcase.types import Answer, Offer, Tap
 
 CHANNELS = ("rgb", "bgr", "grey", "colour", "last")

@@ -21,7 +21,7 @@ from zlib import crc32
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from hardcase.cache import flush_files, make_folder, turn, unwritable
-from hardcase.environment import redacted
+from hardcase.environment import redact, secrets
 from hardcase.errors import Problem
 from hardcase.plain import DEEPEST, opened, read_plain
 
@@ -128,7 +128,9 @@ def _sum(body: Mapping[str, Any]) -> str:
 
 def storable(value: Any) -> Any:
     """A tree of JSON as it may be stored: no secret in it, nothing where a number is none."""
-    return as_json(redacted(value))
+    text = json.dumps(value, ensure_ascii=False)
+    hidden = [json.dumps(secret, ensure_ascii=False)[1:-1] for secret in secrets()]
+    return json.loads(redact(text, hidden), parse_constant=lambda word: None)
 
 
 def as_json(value: Any) -> Any:

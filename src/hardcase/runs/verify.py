@@ -504,7 +504,7 @@ def _require_function(role: str, model: Model, known: Fingerprint) -> None:
     spread = known.values[known.values.isfinite()].std().nan_to_num(0.0).item()
     size = known.values.abs().nan_to_num(0.0, 0.0, 0.0).amax().item()
     unsteady = known.within > REPEATS * max(ROUGH * spread, LAST_BITS * size)
-    if drift > ROUGH or (unsteady and not _is_server(model)):
+    if drift > ROUGH or (unsteady and not is_server(model)):
         raise Problem(
             f"the {role} answers the same images differently from call to call.",
             "Its answers change with time, or with how often it was asked.",

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from hardcase.errors import Problem
+from hardcase.launch import launched
 from hardcase.randomness import Rng
 from hardcase.registry import space
-from hardcase.tensors import chunks, flat, from_bytes, launched, tiled, to_grid, total
+from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid, total
 from hardcase.types import Encoded, Images, Probe, Seeds, Space
 
 # Codes of many images, encoded once: partners to mix seeds with.
