@@ -277,7 +277,8 @@ def _resolved(context: Context, chosen: Mapping[str, Any]) -> Config:
         for name, value in now.items()
         if name not in config.given and before.get(name) != value
     }
-    return resolved.model_copy(update={"given": {**config.given, **by_default}})
+    given = dict(sorted({**config.given, **by_default}.items()))  # however the run came here
+    return resolved.model_copy(update={"given": given})
 
 
 def _settled(context: Context) -> dict[str, Any]:
