@@ -34,7 +34,6 @@ class SearchSettings(TypedDict, total=False):
     map: str
     generator: str
     target: int | str
-    criterion: str
     conditions: str | Mapping[str, Any]
     oracle: str
     keep: str
@@ -51,7 +50,6 @@ class Settings(SearchSettings, total=False):
     samples: int
     measure: int | Literal["all"]
     effects: bool
-    rare: bool
     criteria: str
     judge: bool
     judge_features: Any
@@ -157,6 +155,8 @@ def flag_values(flag: str, value: Any) -> dict[str, Any]:
     """Return the settings that a flag of the command line sets."""
     if flag in BudgetConfig.model_fields:
         return {"budget": {flag: value}}
+    if flag == "criterion":
+        return {"method": {flag: value}}
     return {flag: value} if flag in Config.model_fields else {}
 
 

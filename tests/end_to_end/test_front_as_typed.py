@@ -168,7 +168,7 @@ def test_a_search_in_memory_refuses_what_it_does_not_use(unused):
     [
         ({"images": 0}, "images"),
         ({"target": "none such"}, "none such"),
-        ({"criterion": "nc"}, "criterion"),
+        ({"options": {"criterion": "nc"}}, "criterion"),
         ({"method": "pgdd"}, "pgd"),
         ({"keep": "some"}, "keep"),
         ({"options": {"epsilon": -1}}, "epsilon"),
