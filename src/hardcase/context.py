@@ -478,8 +478,7 @@ class Context(CampaignSplits):
             return None
         from hardcase.conditions.declared import Conditions, usual_profile
 
-        found = Conditions.load(usual_profile(self.shape) if declared is None else declared)
-        return found
+        return Conditions.load(usual_profile(self.shape) if declared is None else declared)
 
     @cached_property
     def baselines(self) -> tuple[Model, ...]:

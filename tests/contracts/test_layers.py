@@ -10,7 +10,7 @@ import hardcase
 ROOT = Path(hardcase.__file__).parent
 LAYERS = {
     "core": "environment state errors plain lazy types tensors randomness cache companions registry catalogue objectives "
-    "oracles statistics graphs launch campaign wording",
+    "oracles statistics graphs campaign wording",
     "parts": "imaging spaces conditions searches guides criteria methods models data training generators claims "
     "corruptions",
     "run": "config request analysis splits context runs judges",

@@ -15,7 +15,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.errors import Endless, Problem, choice, guarded, within
-from hardcase.launch import launched
 from hardcase.models.names import COUNT as IMAGENET_CLASSES, merged, same_outputs
 from hardcase.tensors import digest, digest_tensors, digest_values, in_tiles
 from hardcase.types import Answer, Offer, Tap
@@ -188,7 +187,9 @@ class Subject(nn.Module):
                     if taps or not images.is_cuda:
                         logits = self.net(images)
                     else:
-                        logits = launched(self.net, self.net, images)
+                        from hardcase.graphs import replayed
+
+                        logits = replayed(self.net, self.net, images)
             except Endless as late:
                 raise Problem(
                     f"model {self.name} does not answer: {late}.",

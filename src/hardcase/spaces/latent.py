@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from hardcase.errors import Problem
-from hardcase.launch import launched
 from hardcase.randomness import Rng
 from hardcase.registry import space
 from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid, total
@@ -331,7 +330,9 @@ class Grid(_FreeCode):
 def _decoder(net: Autoencoder | Quantiser, z: Tensor) -> Callable[[Tensor], Tensor]:
     """What decodes a tile of codes; on a device a small decoder is replayed as a graph."""
     if isinstance(net, nn.Module) and z.is_cuda:
-        return partial(launched, net, net.decode)
+        from hardcase.graphs import replayed
+
+        return partial(replayed, net, net.decode)
     return net.decode
 
 
