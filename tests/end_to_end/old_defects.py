@@ -48,7 +48,7 @@ import torch
 from torch import nn
 
 class Block(nn.Module):
-    """Expansion, a convolution of each channel, projection: what networks for photographs are."""
+    # expansion, a convolution of each channel, projection
 
     def __init__(self, inner, wide, outer, stride):
         super().__init__()
