@@ -17,7 +17,6 @@ from typing import Any, Unpack
 import torch
 
 from hardcase.analysis.conditions import extremes, keep_shown
-from hardcase.analysis.references import beside_runs
 from hardcase.cache import free
 from hardcase.campaign.claims import claim_context
 from hardcase.campaign.in_memory import search_campaign
@@ -339,7 +338,9 @@ def keep_measured(context: Context, run: Run, images: ImageSet) -> None:
     measured = phases.measured_rows(run.store)
     risk = run.record["risk"]
     models = risk["baselines"][: len(context.baselines)]
-    stored = beside_runs(run, measured, context.stored_baselines)
+    stored: list[dict[str, Any]] = []
+    if context.stored_baselines:
+        stored = beside_runs(run, measured, context.stored_baselines)
     more: dict[str, Any] = {}
     if context.conditions is not None:
         asked = {name: getattr(context.conditions, name) for name in ("rare", "worst")}

@@ -374,6 +374,12 @@ def is_run(name: Any) -> bool:
     return isinstance(name, str) and (named_path(name) / "run.json").is_file()
 
 
+def previous(config: Config) -> str | None:
+    """Return the version before, of which a search looks for regressions; None without one."""
+    first = next(iter(config.baseline), None)
+    return None if first is None or is_run(first) else first
+
+
 def _known_method(method: MethodConfig) -> None:
     if ":" in method.name:
         return _present(method.name.rpartition(":")[0])
