@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import tomllib
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -206,6 +207,30 @@ def _rows(counted, work):
     before = counted["rows"]
     work()
     return counted["rows"] - before
+
+
+def test_run_json_is_written_once_when_it_begins_and_once_a_phase(tmp_path, judged, monkeypatch):
+    from hardcase.runs import folder
+
+    counts = Counter()
+    write, read = folder.Store.write, folder.read_plain
+
+    def writing(store, name, data, **how):
+        counts["written"] += name == "run.json"
+        return write(store, name, data, **how)
+
+    def reading(path, **how):
+        counts["read"] += path.name == "run.json"
+        return read(path, **how)
+
+    monkeypatch.setattr(folder.Store, "write", writing)
+    monkeypatch.setattr(folder, "read_plain", reading)
+    run = hc.run(toy_subject(), toy_images(24), method="pgd", out=tmp_path / "run")
+    assert run.record["complete"]
+    assert run.verdicts is not None
+    assert run.record["risk"]["value"] >= 0
+    assert counts["written"] == 1 + len(phases.PHASES)
+    assert counts["read"] <= 2 * len(phases.PHASES)
 
 
 def test_documents_name_no_room_that_companions_do_not_use():
