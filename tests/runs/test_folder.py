@@ -162,11 +162,16 @@ def test_a_search_that_was_killed_is_known_from_what_it_began_with(tmp_path):
 
 def test_what_was_entered_before_an_error_is_written(tmp_path):
     store = Store.create(tmp_path / "run", {"schema": 2, "phases": {}}, "")
-    with pytest.raises(ZeroDivisionError), store.writing():
-        with store.writing():  # a part of the other
-            store.write_record({**store.record(), "seed": 3})
-        assert "seed" not in Store(tmp_path / "run").record()
-        raise ZeroDivisionError
+
+    def failing():
+        with store.writing():
+            with store.writing():  # a part of the other
+                store.write_record({**store.record(), "seed": 3})
+            assert "seed" not in Store(tmp_path / "run").record()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
     assert Store(tmp_path / "run").record()["seed"] == 3
 
 
