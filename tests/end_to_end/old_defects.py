@@ -137,7 +137,7 @@ how = {"witnesses": hc.Witnesses(margin=9.0, models=[toy_peer()]), "campaign": {
 margin = run(**how).record["witnesses"]["margin"]
 ends(margin == 9.0, f"the margin is {margin}")
 """,
-        "",
+        "the margin is 2.0",
     ),
     "shard": Defect(
         "house4 8.2",
@@ -146,7 +146,7 @@ ends(margin == 9.0, f"the margin is {margin}")
 done = run(execution=hc.Execution(shard=5), campaign={"margin": 1.0})
 ends(done.record["shards"] > 1, "8 images are one shard")
 """,
-        "",
+        "8 images are one shard",
     ),
     "twice": Defect(
         "house4 8.2",
@@ -158,7 +158,7 @@ except Problem as problem:
     ends("twice" in str(problem), str(problem))
 ends(False, "nothing is said")
 """,
-        "",
+        "nothing is said",
     ),
     "train": Defect(
         "house4 8.3",
@@ -172,7 +172,7 @@ except Exception as error:
     ends(True, "")
 ends(False, "an object that holds no images is taken for training images")
 """,
-        "",
+        "an object that holds no images is taken for training images",
     ),
     "peers": Defect(
         "house4 8.3",
@@ -212,7 +212,7 @@ done = run(method=built, conditions={"rotation": "±40 deg"}, witnesses=[])
 columns = (done.record["space"] or {}).get("columns")
 ends(columns is not None and len(columns) == 1, f"it searches the columns {columns}")
 """,
-        "",
+        "it searches the columns None",
     ),
     "unused": Defect(
         "house4 8.5",
@@ -228,7 +228,7 @@ for name, value in (("judge", False), ("criteria", "nc"), ("limits", {"risk": 0.
     taken.append(name)
 ends(not taken, f"it takes {', '.join(taken)}")
 """,
-        "",
+        "it takes judge, criteria, limits, metrics, cluster, rare",
     ),
     "arguments": Defect(
         "house4 8.7",
@@ -239,7 +239,7 @@ try:
 except Problem as problem:
     ends(IMAGES in str(problem) and "count" not in str(problem), str(problem))
 """,
-        "",
+        "seeds=0 is answered: try: count=1 or more",
     ),
     "forecast": Defect(
         "house4 8.8",
@@ -255,7 +255,7 @@ run(conditions={"rotation": "±40 deg"})
 sys.setprofile(None)
 ends(calls["measure_risk"] <= 1, f"{calls['measure_risk']} risks are measured")
 """,
-        "",
+        "4 risks are measured",
     ),
     "companions": Defect(
         "house4 8.9",
@@ -265,7 +265,7 @@ pages = [*(Path(hc.__file__).parents[2] / "docs").rglob("architecture.md")]
 said = [page for page in pages if "imported by nothing in the wheel" in page.read_text()]
 ends(pages and not said, "docs/architecture.md says so")
 """,
-        "",
+        "docs/architecture.md says so",
     ),
     "resume": Defect(
         "newcomer4 point 2",
@@ -276,7 +276,7 @@ assert code == 0, text
 code, text = hardcase("resume r")
 ends(code == 0, text[:200])
 """,
-        "",
+        "error: the settings (method parts.space is, method parts.space.parts.0 is, ...",
     ),
     "repair": Defect(
         "newcomer4 point 3",
