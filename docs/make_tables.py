@@ -39,8 +39,8 @@ def section(kind: str) -> str:
 CONFIGURATION = """# Configuration
 
 Written by `make docs` from the model that checks `hardcase.toml`. Every key can be given in the file, as `--set KEY=VALUE`, or by
-its flag; flags override the file, `--set` overrides both. In Python the keys are keywords of `hc.run` and `hc.search`. Options of a
-method are keys of `[method]` beside its `name`: `hardcase list methods NAME` shows them.
+its flag. Flags override the file, `--set` overrides both. In Python the keys are keywords of `hc.run` and `hc.search`. Options of a
+method are keys of `[method]`, next to its `name`. `hardcase list methods NAME` shows them.
 """
 
 
@@ -55,7 +55,7 @@ def configuration() -> str:
         if not (isinstance(model, type) and issubclass(model, BaseModel)) or model is MethodConfig:
             continue
         title, about = (
-            ("Top level", "One campaign.")
+            ("Top level", "One run.")
             if not name
             else (f"[{name}]", model.__doc__.splitlines()[0])
         )
@@ -64,7 +64,7 @@ def configuration() -> str:
             "",
             about,
             "",
-            "| key, flag | values; default | meaning |",
+            "| key, flag | values, default | meaning |",
             "|---|---|---|",
         ]
         text += [
@@ -86,7 +86,7 @@ def row(key: str, field: FieldInfo) -> str:
     default = "required" if field.is_required() else f"`{field.default!r}`"
     cells = (
         f"`{key}`" + (f", `--{flag.replace('_', '-')}`" if option else ""),
-        f"`{kind}`" + ("" if default == "`None`" else f"; {default}"),
+        f"`{kind}`" + ("" if default == "`None`" else f", {default}"),
         field.description or option.help,
     )
     return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"

@@ -73,7 +73,7 @@ class Page:
         found = []
         for block in re.split(r"\n\s*\n", running):
             for item in NEW_ITEM.split(block):
-                text = CODE.sub("code", " ".join(item.split()))
+                text = CODE.sub("Code", " ".join(item.split()))
                 found += [part for part in SENTENCE_END.split(text) if len(WORD.findall(part)) > 2]
         return found
 
