@@ -19,6 +19,7 @@ LAYERS = {
 """The rooms (folders and files of the package) of each layer, lowest first."""
 ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.split()}
 UPWARD = {
+    "campaign -> claims": "boxes and masks move with their image; imported where a claim has a place",
     "wording -> suite": "types of figures, for type checkers alone",
     "catalogue -> testing": "needs and budgets are read from methods built on toys, when it is written",
 }
