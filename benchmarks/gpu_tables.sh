@@ -16,7 +16,7 @@ share_gpu() {
     export CUDA_MPS_PIPE_DIRECTORY=/tmp/hardcase-mps CUDA_MPS_LOG_DIRECTORY=/tmp/hardcase-mps
     mkdir -p "$CUDA_MPS_PIPE_DIRECTORY"
     nvidia-cuda-mps-control -d 2>/dev/null && sleep 1 &&
-        timeout 60 "$python" -c "import torch; print('shared by', float((torch.ones(8, device='cuda') * 2).sum()))" && return
+        timeout 30 "$python" -c "import torch; print('shared by', float((torch.ones(8, device='cuda') * 2).sum()))" && return
     echo quit | timeout 10 nvidia-cuda-mps-control 2>/dev/null || true
     unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
     echo "processes take turns on the GPU"
