@@ -1,4 +1,4 @@
-"""Failures too rare for random draws: the volume of the declared box in which an image fails.
+"""Failures too rare for random samples: the volume of the declared ranges in which an image fails.
 
 A volume of the box that was declared, no probability in the field: nobody knows how often a
 condition at the very edge of a range occurs there.
@@ -174,12 +174,12 @@ def _raise(
 
 @dataclass(frozen=True, slots=True)
 class RareTable:
-    """Failing volumes of the declared box, of images of which no random draw failed.
+    """Failing volumes of the declared ranges, of images of which no random sample failed.
 
     Args:
         id: Names of those images.
         volumes: Repeated estimates per image.
-        seeds: All images, those with a failing draw included.
+        seeds: All images, those with a failing sample included.
     """
 
     id: tuple[str, ...]
@@ -208,7 +208,7 @@ class RareTable:
             "above_floor": int((self.volumes.mean(1) >= FLOOR).sum()),
             "floor": FLOOR,
             "repeats": self.volumes.shape[1],
-            "meaning": "volume of the declared box, no probability in the field",
+            "meaning": "volume of the declared ranges, no probability in the field",
         }
 
 
@@ -222,24 +222,24 @@ def measure_rare(
     seed: int = 0,
     tell: Tell | None = None,
 ) -> RareTable:
-    """Estimate the failing volume of images none of whose random draws failed.
+    """Estimate the failing volume of images none of whose random samples failed.
 
     Args:
         subject: The model.
-        images: All images, as their risk was measured.
+        images: All images, as their failure rate was measured.
         box: The declared conditions for images of this shape.
-        table: Their risk.
+        table: Their failure rate.
         repeats: Independent estimates per image, from which the interval follows.
         seed: Everything random follows from it and from the names of the images.
         tell: Told how many images are done.
 
     Raises:
-        Problem: If the risk is of other images, or there are fewer than 20 repeats.
+        Problem: If the failure rate is of other images, or there are fewer than 20 repeats.
     """
     if repeats < REPEATS:
         raise Problem(f"{repeats} repeats are too few for an interval.", fix=f"repeats={REPEATS}")
     if len(table) != len(images):
-        raise Problem(f"the risk of {len(table)} images is given for {len(images)}.")
+        raise Problem(f"the failure rate of {len(table)} images is given for {len(images)}.")
     names = list[str]()
     volumes = list[Tensor]()
     for before, shard in told_shards(images, seeds_at_once(subject, repeats), tell):
@@ -261,7 +261,7 @@ def _volumes(
     pilot = Rng(seed, "levels", keys_of(images.id).to(subject.device))
 
     def score(g: Float[Tensor, "m e"], chain: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
-        """Logit margins, infinite where a draw fails."""
+        """Logit margins, infinite where a sample fails."""
         of = chain // repeats
         y = origin.y[of]
         # the last number is the pattern: every step of a walk redraws grain and drops

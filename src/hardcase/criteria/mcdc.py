@@ -308,7 +308,7 @@ def _look_back(
 # of its layer changed) and the decision changes with it (its sign; or its size, its sign kept).
 #
 # Here as a measure of a given test set: any two of its inputs may form the pair (``pairs="all"``),
-# or an input and the seed it was made from (``pairs="seed-test"``). Signs are those of values
+# or an input and the image it was made from (``pairs="seed-test"``). Signs are those of values
 # before the activation; zero counts as negative. Differences: a change in size is a factor up or
 # down, whichever input comes first; value-sign looks at the condition unit's own size, where the
 # authors' tool may take the whole layer's distance.
@@ -356,7 +356,7 @@ class Independence:
         return {"pair": open_[rng.integers(rows, max(1, len(open_))).cpu()]}
 
     def pull(self, batch: ActivationBatch, targets: Targets, memory: Rows) -> Float[Tensor, " m"]:
-        """Change the pair's condition and decision against the seed, and no other sign."""
+        """Change the pair's condition and decision against the original, and no other sign."""
         values = batch.matrix(self.selection)
         anchor = self._anchors(batch, memory)
         score = values.sum(1) * 0
@@ -451,7 +451,7 @@ class Independence:
         return matches(wanted, hash_signs(seen))
 
     def _anchors(self, batch: ActivationBatch, memory: Rows) -> Float[Tensor, "m u"]:
-        """The values of each row's seed; not-a-number while the seed is unknown."""
+        """The values of each row's seed; not-a-number while the image is unknown."""
         own = self._rows(batch)
         rows = memory.all()
         values = torch.full(own["values"].shape, torch.nan)

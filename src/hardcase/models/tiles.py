@@ -34,7 +34,7 @@ NUMBERS = 2**24
 
 FEW = 2**10
 """Numbers of one input up to which a tile may have 1,024 rows. Networks of larger inputs keep a
-device busy with 256, and searches whose seeds finish one by one leave less of those empty.
+device busy with 256, and searches whose images finish one by one leave less of those empty.
 """
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ Network = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """The answers of a subject."""
+    """The answers of a model."""
 
     model: Subject
 
@@ -132,7 +132,7 @@ def settle(networks: Sequence[tuple[Network, Tensor]], device: torch.device) -> 
     """Choose the tile of a device and use it from now on; None where no tile holds."""
     if steady(device):
         return tile_rows(device)
-    with any_rows(device):  # the tile of another campaign would cut the calls that are tested
+    with any_rows(device):  # the tile of another run would cut the calls that are tested
         found = largest_tile(networks)
     if found is None:
         _log.warning("no tile of rows makes the answers of this network repeatable bit by bit")
@@ -168,7 +168,7 @@ def campaign_tile(
         except torch.OutOfMemoryError as error:
             raise Problem(
                 f"one tile of rows does not fit into the memory of {device}.",
-                "Tiles are not made smaller by themselves: findings would depend on the"
+                "Tiles are not made smaller by themselves: failures would depend on the"
                 " memory that happens to be free.",
                 fix="--set campaign.tile=64 (or 16)",
             ) from error

@@ -40,7 +40,7 @@ LIMIT = 10_000
 
 
 class Directions(NamedTuple):
-    """For each seed and goal: its class (-1: none), the step to it, and to its nearest code."""
+    """For each image and goal: its class (-1: none), the step to it, and to its nearest code."""
 
     goal: Int[Tensor, "n c"]
     step: Float[Tensor, "n c d"]
@@ -50,11 +50,11 @@ class Directions(NamedTuple):
 def directions(
     codes: Partners, seeds: Seeds, *, classes: int, neighbours: int, toward: int | None = None
 ) -> Directions:
-    """The `classes` nearest other classes of each seed (or `toward` alone), nearest first.
+    """The `classes` nearest other classes of each image (or `toward` alone), nearest first.
 
     A step between classes is the mean of the `neighbours` nearest codes of the goal's class minus
     that of the seed's own class: what tells the classes apart around here, without what is peculiar
-    to the seed or to one partner.
+    to the original or to one partner.
     """
     z = flat(seeds.z)
     y = seeds.y
@@ -77,7 +77,7 @@ def directions(
 
 
 def span(codes: Partners, seeds: Seeds) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
-    """The least and greatest value of every coordinate over the codes and the seed's own."""
+    """The least and greatest value of every coordinate over the codes and the original's own."""
     z = flat(seeds.z)
     label = codes.label[:LIMIT]
     low = z.clone()
@@ -152,7 +152,7 @@ class Crossing:
     are L1. No coordinate leaves the range of `codes`; without `codes`, steps are drawn from the
     prior.
 
-    A race is a track in the state, which names its seed by `row`.
+    A race is a track in the state, which names its original by `row`.
 
     Args:
         codes: Codes of training images, to walk toward.
@@ -162,7 +162,7 @@ class Crossing:
         reach: Length of the first attempt, in steps between the classes.
         halvings: Bisection steps of each walk toward the boundary.
         shorten: Attempts to leave coordinates out of the step that was found.
-        closing: Last bisection steps toward the seed.
+        closing: Last bisection steps toward the original.
         apart: Every class is a race of its own, won by reaching that class.
         toward: Walk to this class alone.
     """
@@ -328,7 +328,7 @@ class Exits:
     prior), or toward near classes, along more or fewer of the step's largest coordinates, of which
     each walk leaves out others; every fourth goes anywhere.
 
-    The state ends with the class that each walk enters where it leaves the seed's (-1: it never
+    The state ends with the class that each walk enters where it leaves the original's (-1: it never
     left) and the share of the walk at which it does; `row` names the seed.
 
     Args:

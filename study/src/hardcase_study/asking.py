@@ -152,10 +152,10 @@ in runs of 400 (``hardcase reproduce asking-digits``).
 
 @dataclass(frozen=True, slots=True)
 class FindingPopulation:
-    """What is asked about: for each failing image the finding that stands for it.
+    """What is asked about: for each failing image the failure that stands for it.
 
     Args:
-        ids: The findings.
+        ids: The failures.
         p_kept: What the judge said of each before anybody was asked; it stays as it is.
         attempted: Images that were searched.
         known: Images of which it is known without a question that a failure keeps its label.
@@ -209,7 +209,7 @@ class SessionStatus:
 
 @dataclass(frozen=True, slots=True)
 class _Urn:
-    """The findings that are left at one moment, and the chances with which one of them is drawn."""
+    """The failures that are left at one moment, and the chances with which one of them is drawn."""
 
     left: Int[Array, " u"]
     chances: Float[Array, " u"]
@@ -349,7 +349,7 @@ class RatingSession:
         return float(np.square(spread).mean())
 
     def _distance(self) -> float:
-        """How far, among the findings, a share must be told apart for the decision."""
+        """How far, among the failures, a share must be told apart for the decision."""
         population = self.population
         if not len(population):
             return PRECISE
@@ -400,8 +400,8 @@ def most_in_doubt(sessions: Sequence[RatingSession]) -> int | None:
 def one_per_image(
     seeds: Sequence[str], probability: Float[Array, " m"], asked: Bool[Array, " m"]
 ) -> list[int]:
-    """Choose the row of the finding that stands for each image: the one that most likely keeps its
-    label; none of images with a finding that people were asked about.
+    """Choose the row of the failure that stands for each image: the one that most likely keeps its
+    label; none of images with a failure that people were asked about.
     """
     over = {seed for seed, done in zip(seeds, asked.tolist()) if done}
     best: dict[str, int] = {}
