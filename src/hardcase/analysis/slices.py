@@ -283,6 +283,9 @@ def stratified_p(
         least += lowest
         k = np.arange(lowest, min(bad, drawn) + 1)  # how many of those drawn may be bad
         if len(k) > 1:
+            # Within a stratum the count inside is hypergeometric; log factorials keep it finite.
+            # The sum over strata is a convolution of these laws: exact, no normal approximation for
+            # small classes.
             ways = -log[k] - log[bad - k] - log[drawn - k] - log[total - bad - drawn + k]
             share = np.exp(ways - ways.max())
             chance = np.convolve(chance, share / share.sum())
@@ -307,6 +310,8 @@ def propose(third: _Third, family: Sequence[str], rules: Rules) -> list[Conditio
     kept = (inside >= rules.support) & (share - outside >= rules.difference)
     for parent in (first, last):
         rest = total[parent, parent] - inside
+        # A pair must be worse than the rest of each parent, or it would only repeat what its parent
+        # says.
         kept &= (rest == 0) | (share * rest > hits[parent, parent] - bad)
     kept &= excess[first, last] > 0
     order = torch.where(kept, excess[first, last], -torch.inf).argsort(descending=True, stable=True)

@@ -102,6 +102,9 @@ class Query:
                                 " which this method climbs.",
                                 fix="--method natural-blackbox, or torch operations in decode",
                             )
+                        # The evaluator alone decides what is differentiated: a method that declares
+                        # a black box gets a detached image, so a gradient cannot leak into its
+                        # search by accident.
                         seen = x if self.opened else x.detach()
                         asked: tuple[Callable[..., Answer], ...] = self.everybody
                         if self.claimed:

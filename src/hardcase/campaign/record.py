@@ -65,6 +65,8 @@ class Keep:
         """
         if not self.bounded:
             return torch.arange(len(seed), device=seed.device)
+        # One whole number names the group that competes for a place: image, kind, then label and
+        # cell of a map where these are asked for. Mixed radix, so that no two groups meet.
         group = seed * len(KINDS) + kind
         if self.per_label and len(label):
             group = group * (int(label.max() - label.min()) + 1) + label - label.min()
@@ -76,6 +78,9 @@ class Keep:
             order = distance.argsort(stable=True)
         if kept is not None:
             order = order[torch.relu(self.target_margin - kept[order]).argsort(stable=True)]
+        # Stable sorts from the least to the most important key: distance, then witnesses, then
+        # group. The first `count` of each group win, and ties go to the earlier candidate on every
+        # device.
         order = order[group[order].argsort(stable=True)]
         return order[ordinal(group[order]) < self.count].sort().values
 

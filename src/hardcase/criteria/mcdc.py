@@ -208,6 +208,9 @@ def cover_set(
     conditions = split.conditions(values)
     decisions = split.decisions(values)
     patterns = PatternSet.of(conditions > 0)
+    # Inputs are grouped by the signs of a layer first. Pairs that differ in one sign lie in two
+    # groups that are one bit apart, so no pair of inputs is ever formed: groups are few, pairs are
+    # millions.
     counts = patterns.counts()
     if kind.startswith("value"):
         found = torch.zeros(split.shape, dtype=torch.bool)
@@ -249,6 +252,8 @@ def _resized(
     hit = torch.zeros(len(a), sides.shape[2], dtype=torch.bool)
     for most, least in ((sides[0], sides[1]), (sides[2], sides[3])):
         for one, other in ((a, b), (b, a)):
+            # The best pair of two groups is the largest of one against the smallest of the other:
+            # if these do not reach the factor, no pair does.
             hit |= (most[one] >= factor * least[other]) & (most[one] > least[other])
     return hit
 
@@ -292,6 +297,8 @@ def _look_back(
     for on in (True, False):
         mine = (now > 0) == on
         if kind == "value-sign":
+            # Running extremes over inputs sorted by the condition: `place` is the last input that
+            # is smaller by the factor, so one look there answers for all inputs before it.
             hit |= mine & (~mine).cummax(2).values.gather(2, place)
             continue
         least = now.abs().where(mine, torch.inf).cummin(2).values.gather(2, place)
@@ -399,6 +406,7 @@ class Independence:
         tests, seeds = (flag.nonzero().squeeze(1) for flag in (~rows["seed"], rows["seed"]))
         a, b = matches(rows["id"][tests, None], rows["id"][seeds])
         test, seed = tests[a], seeds[b]
+        # Pairs of two old rows are in the digest already; only pairs with a new member are formed.
         fresh = (test >= done) | (seed >= done)
         test = test[fresh]
         seed = seed[fresh]

@@ -400,6 +400,8 @@ class _Parents:
             setattr(self, name, grown(getattr(self, name), rows))
         values = {"cell": cell, "place": place, "score": score.to(self.score), "code": code}
         order = (-score).argsort(stable=True)
+        # Of candidates of this very call that fall into one cell only the best goes on: otherwise
+        # two of them would write into the same slot, in an order that a device does not promise.
         best = order[ordinal((rows * self.cells + cell)[order]) == 0].sort().values
         slot = self.slot[rows[best], cell[best]]
         old = slot >= 0
@@ -408,6 +410,7 @@ class _Parents:
         new = best[~old]
         self.size, stays, slot = appended(self.size, rows[new], self.capacity)
         new = new[stays]
+        # A full table gives up a slot: the cell that pointed to it is empty again.
         gone = self.cell[rows[new], slot]
         taken = gone >= 0
         self.slot[rows[new][taken], gone[taken]] = -1

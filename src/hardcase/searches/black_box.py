@@ -73,6 +73,8 @@ class Evolution:
         centre = state["centre"][rows]
         spread = per_row(state["spread"][rows], centre)
         noise = rng.normal(rows, (self.pairs, *centre.shape[1:]))  # r p *code
+        # Mirrored pairs: whatever is even in the noise cancels in the direction, which halves its
+        # variance.
         both = torch.cat([noise, -noise], 1)  # r 2p *code
         asked = (centre[:, None] + spread[:, None] * both).flatten(0, 1)
         feedback = evaluate(asked, rows.repeat_interleave(2 * self.pairs))
@@ -81,6 +83,8 @@ class Evolution:
         direction = total(uphill)
         direction = direction / per_row(length(flat(direction)).clamp_min(1e-12), direction)
         size = float(centre[0].numel()) ** 0.5
+        # No progress means a plateau (labels alone, or a saturated margin): look farther away.
+        # Progress keeps the radius, since the slope was told by points at this distance.
         progress = score.amax(1) > state["best"][rows] + 1e-4
         wider = (state["spread"][rows] * self.growth).clamp_max(self.most)
         found, fails = _nearest(feedback, state["start"][rows], len(rows))

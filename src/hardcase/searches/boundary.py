@@ -61,6 +61,7 @@ def directions(
     label = codes.label[:LIMIT].to(y.device)
     kinds = int(torch.cat([label, y]).max()) + 1
     rows, distance = _ranked(codes, label, z, neighbours, kinds)
+    # Its own class is infinitely far: it must never be a goal.
     others = distance.scatter(1, y[:, None], torch.inf)
     if toward is not None:
         others = torch.where(torch.arange(kinds, device=y.device) == toward, others, torch.inf)
@@ -72,6 +73,8 @@ def directions(
     step = torch.stack(
         [codes.mean(_at(rows, column[:, None]).squeeze(1)) - own for column in goal.unbind(1)], 1
     )
+    # Two ways toward a class: the difference of means, which carries what the classes differ in,
+    # and the nearest code itself, which surely is of that class.
     first = codes.take(_at(rows, goal)[..., 0]).flatten(2) - z[:, None]
     return Directions(torch.where(there.squeeze(2), goal, -1), step * there, first * there)
 
@@ -211,6 +214,9 @@ class Crossing:
         """One candidate of every track that has one; what it tells depends on the phase."""
         turn = int(state["turn"])
         race = (len(self.cuts) + 1) * state["goal"].shape[1] * (1 + self.halvings)
+        # Turns are the only clock, alike for all images, so that every image asks the same question
+        # in the same turn: one probe per lane, then its halvings, then shortening, then the closing
+        # halvings.
         lane, halving = divmod(turn, 1 + self.halvings)
         probing = turn < race and halving == 0
         shortening = race <= turn < race + self.shorten
@@ -238,6 +244,8 @@ class Crossing:
         if probing:
             state = self._opened(state, hit)
         elif shortening:
+            # As in a success rule of evolution strategies: growing by 1.3 and shrinking by 0.85
+            # balance at about two hits in five, so the step settles where it still pays.
             step_size = (state["step_size"] * torch.where(hit, 1.3, 0.85)).clamp(0.005, 0.2)
             state = {**state, "step_size": step_size}
         else:
@@ -420,6 +428,8 @@ class Exits:
         )
         far = seed + scaled(cut * some, total(step.abs()) * self.reach)
         far = torch.minimum(torch.maximum(far, low), high) - seed
+        # Every fourth walk goes in a random direction: where the classes of the partners are all on
+        # one side, the boundary may still be near on the other.
         stray = torch.arange(len(far), device=far.device) % self.walks % 4 == 3
         return torch.where(stray[:, None], self._far(flat(seeds.z), rng), far)
 

@@ -261,6 +261,9 @@ class HillClimbing:
         move = rng.normal(rows) * state["step_size"][rows]
         if turn:
             place = torch.zeros(width, dtype=torch.bool, device=z.device)
+            # One coordinate a turn, in order: that is the published hill climb, and why a pass
+            # takes as many turns as a code has numbers. The first turn only scores the unchanged
+            # code.
             place[(turn - 1) % width] = True
             z = torch.where(place, z + move[:, None], z)
         feedback = evaluate(z.reshape(-1, *state["shape"].tolist()), rows)

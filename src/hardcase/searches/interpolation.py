@@ -272,6 +272,9 @@ class GrowingMix:
         growing = self.steps * len(from_last)
         failed_before = high.isfinite()
         if turn < growing:
+            # The mix enters at the last stage first and moves toward the first: fine stages change
+            # looks, early ones change what is shown. So the first failing mix is the most
+            # superficial one.
             mix = torch.full_like(low, (turn + 1) / self.steps)
             tracks = state["other"] & ~failed_before
         else:

@@ -59,10 +59,15 @@ class BettingSequence:
     ) -> None:
         """Enter the answer about one thing."""
         weight = 1 / (self.size * chances)
+        # What is known of the whole: answers so far, and predictions for what is left. The drawn
+        # thing then corrects its own prediction, weighted by one over its chance: unbiased whatever
+        # the label check predicted, and with less variance the better it predicts.
         base = self.yes / self.size + predicted.sum() / self.size
         estimate = base + weight[drawn] * (float(answer) - predicted[drawn])
         least = float((base - weight * predicted).min())
         most = float((base + weight * (1 - predicted)).max())
+        # Kelly's bet for an edge of `aim`: gain over variance. The variance is what the predictions
+        # say of it; if they lie, bets are badly sized, and the interval still holds.
         variance = float((weight * predicted * (1 - predicted)).sum()) / self.size
         aims = distance * np.array(AIMS)[:, None]
         bets = aims / (max(variance, LEAST_VARIANCE) + aims**2)
@@ -70,6 +75,9 @@ class BettingSequence:
         # a bet must survive the worst that could have been drawn; beyond it a share needs no bet
         up = np.minimum(bets, CAUTION / np.maximum(self._shares - least, 1e-9))
         down = np.minimum(bets, CAUTION / np.maximum(most - self._shares, 1e-9))
+        # Wealth of a gambler who bets that the true share lies above (or below) each candidate
+        # share. For the true one it is a martingale, so it passes 1 / 5 % at any time with a chance
+        # of at most 5 % (Ville): a share against which so much was won is excluded for good.
         self._above += np.log1p(np.where(self._shares > least, up * gain, 0))
         self._below += np.log1p(np.where(self._shares < most, -down * gain, 0))
         self._estimates.append(float(estimate))
@@ -77,6 +85,8 @@ class BettingSequence:
         self.no += not answer
         count = np.arange(self.size + 1)
         self._possible &= self._wealth() < -math.log(1 - LEVEL)
+        # Without replacement the answers themselves exclude shares: at least so many yes, so many
+        # no.
         self._possible &= (count >= self.yes) & (count <= self.size - self.no)
 
     def _wealth(self) -> Float[Array, " k"]:
