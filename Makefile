@@ -67,8 +67,9 @@ torture: venv  ## the long form of the crash tests, and those that need a Ray cl
 	HARDCASE_TORTURE=long $(BIN)/python -m pytest -m long
 	HARDCASE_PLAYED_DEVICE="tile=16" $(BIN)/python -m pytest $(PLAYED)
 
-catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, written from the registry
+catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, from the registry; the schema of run.json
 	$(BIN)/python -m hardcase.catalogue
+	$(BIN)/python -m hardcase.runs.schema
 
 results: venv  ## figures, results/tables and what is between marks in docs, written from results/*.json; measures nothing; CHECK=--check: are stored speeds of this code?
 	$(BIN)/python docs/make_results.py $(CHECK)

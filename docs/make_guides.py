@@ -51,11 +51,15 @@ def font(size: int, *, mono: bool = False, bold: bool = False) -> Any:
         return ImageFont.load_default(size)
 
 
-def picture_of(x: torch.Tensor) -> Image.Image:
-    """An 8-bit image of (channels, height, width), in the size of a pair."""
-    array = x.movedim(0, -1).numpy().astype(np.uint8)
-    image = Image.fromarray(array.squeeze(-1) if array.shape[-1] == 1 else array).convert("RGB")
-    return image.resize((SIDE, SIDE), Image.Resampling.BOX if max(x.shape) < 64 else Image.Resampling.LANCZOS)
+def picture_of(x: torch.Tensor | bytes) -> Image.Image:
+    """A PNG, or an 8-bit image of (channels, height, width), in the size of a pair."""
+    if isinstance(x, bytes):
+        image = Image.open(io.BytesIO(x)).convert("RGB")
+    else:
+        array = x.movedim(0, -1).numpy().astype(np.uint8)
+        image = Image.fromarray(array.squeeze(-1) if array.shape[-1] == 1 else array).convert("RGB")
+    small = max(image.size) < 64
+    return image.resize((SIDE, SIDE), Image.Resampling.BOX if small else Image.Resampling.LANCZOS)
 
 
 def fitted(pen: ImageDraw.ImageDraw, text: str, face: Any, width: int) -> str:
@@ -151,16 +155,10 @@ def repaired(demo: Path, path: Path) -> None:
     models = [hc.Subject(one, name=name) for one, name in ((net, "before"), (after, "after"))]
     box = condition_box(profile("phone"), (1, 28, 28))
     rows = [
-        {"label": row.label, "predicted": row.before, "words": row.words, "unmodified": decoded(row.unmodified), "image": decoded(row.sample)}
+        {"label": row.label, "predicted": row.before, "words": row.words, "unmodified": base64.b64decode(row.unmodified), "image": base64.b64decode(row.sample)}
         for row in repaired_examples(*models, digits, box, seed=0)
     ]
     sheet(rows, path, "before: {}")
-
-
-def decoded(png: str) -> torch.Tensor:
-    """A PNG in base64 as 8-bit numbers."""
-    array = np.atleast_3d(np.array(Image.open(io.BytesIO(base64.b64decode(png)))))
-    return torch.from_numpy(array.copy()).movedim(-1, 0)
 
 
 def data_sets(path: Path) -> None:

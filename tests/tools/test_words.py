@@ -33,7 +33,7 @@ def repository(page="", source="", **ceilings):
         ("One; two; three.", ""),
         (" ".join(["word"] * 36) + ".", ""),
         ("\n\n".join(["A sentence " + "with words " * 9 + "has no end."] * 3), ""),
-        ("", 'raise ValueError("the search results is empty")'),
+        ("", 'raise ValueError("the funnel is empty")'),
         ("", 'row = {"standing": 1}'),
         ("", "what_he_said = 1"),
         ("", '"""What a part said."""'),
@@ -58,7 +58,7 @@ def test_code_and_good_words_are_no_fault(page, source):
 
 
 def test_a_ceiling_that_is_not_reached_is_no_fault():
-    source = 'raise ValueError("the search results is empty")'
+    source = 'raise ValueError("the funnel is empty")'
     assert not repository("", source, replaced_in_strings=1).faults()
 
 
