@@ -196,7 +196,7 @@ def _method(row: dict[str, Any], presets: list[dict[str, Any]], note: dict[str, 
 def assemble(source: Path) -> None:
     """Bring `source` up to date; what did not change keeps its time."""
     wanted = {name: text.encode() for name, text in pages()}
-    for pattern in ("*.png", "*.svg", "pictures/*.png", "pictures/results/*.svg", "pictures/teams/*.png", "screenshots/*.png"):
+    for pattern in ("*.png", "*.svg", "pictures/*.png", "pictures/*.jpg", "pictures/*.svg", "pictures/results/*.svg", "pictures/teams/*.png", "screenshots/*.png"):
         wanted |= {path.relative_to(HERE).as_posix(): path.read_bytes() for path in HERE.glob(pattern)}
     for name, data in wanted.items():
         path = source / name
