@@ -116,8 +116,9 @@ def _cell(text: str) -> str:
 
 def python() -> Iterator[tuple[str, str]]:
     """A page for the package and each of its rooms: every public name with its docstring."""
-    import hardcase
     from make_tables import ROOMS
+
+    import hardcase
 
     lines = ["# Python", "", "`import hardcase as hc`: the names below, each loaded when it is first used.", ""]
     lines += ["```{toctree}", ":maxdepth: 1", "", *(f"python-{room}" for room in ROOMS), "```", ""]
