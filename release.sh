@@ -42,15 +42,19 @@ esac
 [[ "$wanted" =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || { echo "error: $wanted is no MAJOR.MINOR.PATCH" >&2; exit 2; }
 [ -z "$(git status --porcelain)" ] || { echo "error: the working tree has changes; commit or stash them" >&2; exit 2; }
 git rev-parse -q --verify "refs/tags/v$wanted" >/dev/null && { echo "error: v$wanted exists" >&2; exit 2; }
-grep -q '^## Unreleased$' CHANGELOG.md || { echo "error: the changelog has no 'Unreleased'" >&2; exit 2; }
+grep -qE "^## (Unreleased|$wanted \(.*\))$" CHANGELOG.md || { echo "error: the changelog has neither 'Unreleased' nor $wanted" >&2; exit 2; }
 today="$(date -u +%F)"
 sed -i "s/^VERSION = \".*\"/VERSION = \"$wanted\"/" src/hardcase/environment.py
 sed -i "s/^version: .*/version: $wanted/; s/^date-released: .*/date-released: $today/" CITATION.cff
 sed -i "s/\"version\": \".*\"/\"version\": \"$wanted\"/; s/\"publication_date\": \".*\"/\"publication_date\": \"$today\"/" .zenodo.json
 sed -i "s/^version: .*/version: $wanted/" teams/fiftyone/fiftyone.yml
-sed -i "s/^## Unreleased$/## Unreleased\n\n## $wanted ($today)/" CHANGELOG.md
+if grep -q "^## $wanted (" CHANGELOG.md; then
+  sed -i "s/^## $wanted (.*)$/## $wanted ($today)/" CHANGELOG.md
+else
+  sed -i "s/^## Unreleased$/## Unreleased\n\n## $wanted ($today)/" CHANGELOG.md
+fi
 build
-git commit -qam "Version $wanted"
+git diff --quiet || git commit -qam "Version $wanted"
 git tag -a "v$wanted" -m "hardcase $wanted"
 archive
 echo "v$wanted is tagged; dist/ holds what to upload. Next: git push --follow-tags, then step 6 of RELEASING.md"

@@ -39,6 +39,8 @@ SIDE, GAP, LINE = 132, 10, 16
 ENDS = {"rotation": "±30 deg", "scale": "±25 %", "shift": "±12 %", "view": "±12 deg", "exposure": "±0.7 stops"}
 ENDS |= {"shade": "0..0.7 stops", "defocus": "0..1.5 %", "motion": "0..2 %", "noise": "0..10 levels"}
 """The profile ``phone``, condition by condition."""
+SHOWN = ("traffic light", "orange", "mushroom", "umbrella", "manhole cover", "guinea pig")
+"""Photographs of which a failing sample is shown: things that everybody knows."""
 INK, FAULT, PAPER = (28, 39, 51), (200, 60, 40), (255, 255, 255)
 
 
@@ -51,11 +53,15 @@ def font(size: int, *, mono: bool = False, bold: bool = False) -> Any:
         return ImageFont.load_default(size)
 
 
-def picture_of(x: torch.Tensor) -> Image.Image:
-    """An 8-bit image of (channels, height, width), in the size of a pair."""
-    array = x.movedim(0, -1).numpy().astype(np.uint8)
-    image = Image.fromarray(array.squeeze(-1) if array.shape[-1] == 1 else array).convert("RGB")
-    return image.resize((SIDE, SIDE), Image.Resampling.BOX if max(x.shape) < 64 else Image.Resampling.LANCZOS)
+def picture_of(x: torch.Tensor | bytes) -> Image.Image:
+    """A PNG, or an 8-bit image of (channels, height, width), in the size of a pair."""
+    if isinstance(x, bytes):
+        image = Image.open(io.BytesIO(x)).convert("RGB")
+    else:
+        array = x.movedim(0, -1).numpy().astype(np.uint8)
+        image = Image.fromarray(array.squeeze(-1) if array.shape[-1] == 1 else array).convert("RGB")
+    small = max(image.size) < 64
+    return image.resize((SIDE, SIDE), Image.Resampling.BOX if small else Image.Resampling.LANCZOS)
 
 
 def fitted(pen: ImageDraw.ImageDraw, text: str, face: Any, width: int) -> str:
@@ -65,10 +71,26 @@ def fitted(pen: ImageDraw.ImageDraw, text: str, face: Any, width: int) -> str:
     return text
 
 
+def wrapped(pen: ImageDraw.ImageDraw, text: str, face: Any, width: int, lines: int = 3) -> list[str]:
+    """The first words of a text, in lines of a width; what does not fit whole, part by part, is left out."""
+    rows: list[str] = []
+    for part in text.split(", "):
+        longer = [*rows]
+        for word in part.split():
+            if longer and (longer[-1] + " " + word) and pen.textlength(f"{longer[-1]} {word}", font=face) <= width and longer != rows:
+                longer[-1] += f" {word}"
+            else:
+                longer.append(word)
+        if len(longer) > lines:
+            break
+        rows = longer
+    return rows
+
+
 def sheet(pairs: list[dict[str, Any]], path: Path, wording: str = "read as {}") -> None:
     """Six pairs side by side: above the image with its label, below the failure with what the model reads."""
     width = len(pairs) * (SIDE + GAP) + GAP
-    page = Image.new("RGB", (width, 2 * SIDE + 4 * LINE + 4 * GAP), PAPER)
+    page = Image.new("RGB", (width, 2 * SIDE + 5 * LINE + 4 * GAP), PAPER)
     pen = ImageDraw.Draw(page)
     for column, pair in enumerate(pairs):
         left = GAP + column * (SIDE + GAP)
@@ -81,8 +103,8 @@ def sheet(pairs: list[dict[str, Any]], path: Path, wording: str = "read as {}") 
         pen.rectangle((left - 2, below - 2, left + SIDE + 1, below + SIDE + 1), outline=FAULT, width=2)
         word = fitted(pen, wording.format(pair["predicted"]), font(13, bold=True), SIDE)
         pen.text((middle, below + SIDE + 6), word, FAULT, font(13, bold=True), anchor="ma")
-        words = fitted(pen, pair["words"], font(10), SIDE)
-        pen.text((middle, below + SIDE + 9 + LINE), words, INK, font(10), anchor="ma")
+        for row, line in enumerate(wrapped(pen, pair["words"], font(10), SIDE)):
+            pen.text((middle, below + SIDE + 9 + LINE + 13 * row), line, INK, font(10), anchor="ma")
     store(page, path)
 
 
@@ -151,16 +173,10 @@ def repaired(demo: Path, path: Path) -> None:
     models = [hc.Subject(one, name=name) for one, name in ((net, "before"), (after, "after"))]
     box = condition_box(profile("phone"), (1, 28, 28))
     rows = [
-        {"label": row.label, "predicted": row.before, "words": row.words, "unmodified": decoded(row.unmodified), "image": decoded(row.sample)}
+        {"label": row.label, "predicted": row.before, "words": row.words, "unmodified": base64.b64decode(row.unmodified), "image": base64.b64decode(row.sample)}
         for row in repaired_examples(*models, digits, box, seed=0)
     ]
     sheet(rows, path, "before: {}")
-
-
-def decoded(png: str) -> torch.Tensor:
-    """A PNG in base64 as 8-bit numbers."""
-    array = np.atleast_3d(np.array(Image.open(io.BytesIO(base64.b64decode(png)))))
-    return torch.from_numpy(array.copy()).movedim(-1, 0)
 
 
 def data_sets(path: Path) -> None:
@@ -180,7 +196,8 @@ def data_sets(path: Path) -> None:
 def terminal(command: str, path: Path) -> None:
     """A command and what it prints, as a terminal of 100 columns shows it."""
     done = subprocess.run(command.split(), capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"}, check=False)
-    lines = [f"$ {command}", *(line[:100] for line in (done.stdout + done.stderr).splitlines())]
+    printed = done.stdout.replace(str(Path.home()), "~").splitlines()
+    lines = [f"$ {command}", *(line if len(line) <= 96 else f"{line[:95]}…" for line in printed)]
     face = font(13, mono=True)
     page = Image.new("RGB", (int(max(map(face.getlength, lines))) + 2 * GAP, 18 * len(lines) + 2 * GAP), (250, 250, 248))
     pen = ImageDraw.Draw(page)
@@ -195,7 +212,7 @@ def credit_page(rows: list[dict[str, Any]], path: Path) -> str:
         known = {row["file"]: row for row in csv.DictReader(file)}
     lines = ["# Credits", "", "Photographs on these pages are under [CC BY 2.0](https://creativecommons.org/licenses/by/2.0/).", "They were cropped, scaled and recompressed. The failing ones were changed by hardcase as the page says.", "", "| photograph | author | source |", "|---|---|---|"]
     for row in rows:
-        credit = next(one for name, one in known.items() if Path(name).stem in row["seed"])
+        credit = next(one for name, one in known.items() if Path(name).stem in row["original"])
         lines.append(f"| {row['label']} | [{' '.join(credit['author'].split())}]({credit['author_url']}) | [Flickr]({credit['source']}) |")
     return "\n".join([*lines, "", "Digits are from MNIST (Y. LeCun, C. Cortes, C. J. C. Burges).", ""])
 
@@ -203,10 +220,11 @@ def credit_page(rows: list[dict[str, Any]], path: Path) -> str:
 def main() -> None:
     demo, photos, credits = map(Path, sys.argv[1:])
     digits = pairs_of(hc.Run(demo / "before"), 6)
-    photographs = pairs_of(hc.Run(photos), 6)
+    failing = {row["label"]: row for row in pairs_of(hc.Run(photos), 1000)}
+    photographs = [failing[label] for label in SHOWN]
     sheet(digits, PICTURES / "digits.png")
     sheet(photographs, PICTURES / "photographs.jpg")
-    sheet([*photographs[:3], *digits[:3]], PICTURES / "hero.jpg")
+    sheet([*photographs[:4], digits[1], digits[3]], PICTURES / "hero.jpg")
     (PICTURES.parent / "credits.md").write_text(credit_page(photographs, credits), encoding="utf-8")
     single_conditions(PICTURES / "conditions.png")
     repaired(demo, PICTURES / "repair.png")

@@ -116,8 +116,9 @@ def _cell(text: str) -> str:
 
 def python() -> Iterator[tuple[str, str]]:
     """A page for the package and each of its rooms: every public name with its docstring."""
-    import hardcase
     from make_tables import ROOMS
+
+    import hardcase
 
     lines = ["# Python", "", "`import hardcase as hc`: the names below, each loaded when it is first used.", ""]
     lines += ["```{toctree}", ":maxdepth: 1", "", *(f"python-{room}" for room in ROOMS), "```", ""]
@@ -196,7 +197,7 @@ def _method(row: dict[str, Any], presets: list[dict[str, Any]], note: dict[str, 
 def assemble(source: Path) -> None:
     """Bring `source` up to date; what did not change keeps its time."""
     wanted = {name: text.encode() for name, text in pages()}
-    for pattern in ("*.png", "*.svg", "pictures/*.png", "pictures/results/*.svg", "pictures/teams/*.png", "screenshots/*.png"):
+    for pattern in ("*.png", "*.svg", "pictures/*.png", "pictures/*.jpg", "pictures/*.svg", "pictures/results/*.svg", "pictures/teams/*.png", "screenshots/*.png"):
         wanted |= {path.relative_to(HERE).as_posix(): path.read_bytes() for path in HERE.glob(pattern)}
     for name, data in wanted.items():
         path = source / name

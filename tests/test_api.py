@@ -1,4 +1,4 @@
-"""`hc.run` takes whatever users have: networks of any kind, data in any form, and nothing else; it makes seeds and resumes, too."""
+"""`hc.run` takes whatever users have: networks of any kind, data in any form, and nothing else; it makes images and resumes, too."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What a campaign's ingredients are once data and model have met."""
+"""What a run's ingredients are once data and model have met."""
 
 import json
 
@@ -78,7 +78,7 @@ def edited(run, **entries):
 def test_a_judge_of_the_searchs_lineage_is_refused_before_anything_is_loaded(run, entries):
     images = {"test": toy_images(8), "train": toy_images(24)}
     request = JudgeRequest(features=["zoo:efficientnet-lite2"], images=images.__getitem__)
-    with pytest.raises(Problem, match="one lineage, efficientnet-lite"):
+    with pytest.raises(Problem, match="one model family, efficientnet-lite"):
         held_out.default_judge(edited(run, **entries), request)
 
 
@@ -103,7 +103,7 @@ def test_a_network_under_another_name_does_not_judge_itself(run, monkeypatch):
     about = {"shape": [3, 224, 224], "model": "hf:mine", "hashes": {"parameters": {"subject": "resnet50"}}}  # fmt: skip
     assert features_of(edited(run, **about)) == ("zoo:efficientnet-lite1",)
     about["hashes"]["parameters"]["subject"] = "another"
-    both = ("zoo:resnet50-imagenet", "zoo:efficientnet-lite1")  # one of each lineage
+    both = ("zoo:resnet50-imagenet", "zoo:efficientnet-lite1")  # one of each model family
     assert features_of(edited(run, **about)) == both
     seen = {"models": ["zoo:efficientnet-lite0"], "margin": 2.0}
     assert features_of(edited(run, **about, witnesses=seen)) == (both[0],)

@@ -33,7 +33,7 @@ def test_between_two_networks_nearer_is_better_and_more_so_where_the_peer_is_rig
 
 @pytest.mark.parametrize("width", [2, 400, 1_120, 20_384, 1_000_000])
 def test_failing_beats_not_failing_at_any_dimension(width):
-    """A failing code far away, one farther still, and one at the seed that does not fail."""
+    """A failing code far away, one farther still, and one at the image that does not fail."""
     z = torch.stack([torch.full((width,), 3.0), torch.full((width,), 4.0), torch.zeros(width)])
     plain = probe([[0.4, 0.6], [0.4, 0.6], [0.9, 0.1]], [[0.9, 0.1]] * 3, z=z.tolist())
     origin = replace(plain.origin, z=torch.zeros(3, width))

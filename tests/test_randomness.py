@@ -1,4 +1,4 @@
-"""Random numbers: evenly spread, independent, each seed's own, and the same wherever they are made."""
+"""Random numbers: evenly spread, independent, each original's own, and the same wherever they are made."""
 
 import pickle
 from itertools import combinations

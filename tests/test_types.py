@@ -49,7 +49,7 @@ def findings(count):
     [
         (toy_images(8), "Images('toy', test: 8 of 1 x 8 x 8, 4 classes)"),
         (findings(3), "Findings(3 of 1 seeds: 3 label)"),
-        (findings(0), "Findings(0 of 0 seeds: none)"),
+        (findings(0), "Findings(0 of 0 images: none)"),
         (Budget(queries=10, time="5m"), "Budget(queries=10, time='5m')"),
         (Budget(), "Budget()"),
         (toy_subject(), "Subject('toy': Quarters of 272 weights, returns logits, on cpu)"),

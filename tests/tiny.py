@@ -36,7 +36,7 @@ def trained_bars(seed=0):
 
 
 def beside(shift):
-    """The sight of the toy subject, a little to the side: it errs elsewhere."""
+    """The sight of the toy model, a little to the side: it errs elsewhere."""
     from hardcase.models.subject import Subject
     from hardcase.testing.toys import CLASSES, Quarters
 
@@ -157,8 +157,8 @@ def rewrite(folder, name, data):
 def stored_run(
     folder, x, y, rows, found, *, seeds=None, findings=None, record, config="", verdicts=None
 ):
-    """A finished run as a campaign stores it: seeds `x` of classes `y`, and the images `found` from
-    the seeds `rows`; `seeds` and `findings` are further columns, `verdicts` one for each finding."""
+    """A finished run as a run stores it: originals `x` of classes `y`, and the images `found` from
+    the originals `rows`; `seeds` and `findings` are further columns, `verdicts` one for each failure."""
     from hardcase.runs.folder import Packed, Store, pack_deltas
     from hardcase.runs.results import Run
     from hardcase.runs.tables import SPENDING, findings_table, seeds_table, to_parquet

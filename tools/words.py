@@ -275,8 +275,10 @@ class Repository:
         )
         return {
             "replaced_in_strings": len(list(self.replaced_in_strings())),
-            "carriers_in_names": 1e4 * len(list(self.carriers_in_names())) / lines,
-            "carriers_in_docstrings": 1e4 * len(list(self.carriers_in_docstrings())) / documented,
+            "carriers_in_names": 1e4 * len(list(self.carriers_in_names())) / max(1, lines),
+            "carriers_in_docstrings": 1e4
+            * len(list(self.carriers_in_docstrings()))
+            / max(1, documented),
         }
 
     def faults(self) -> list[str]:

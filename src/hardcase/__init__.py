@@ -1,5 +1,5 @@
-"""hardcase finds realistic inputs on which an image classifier fails, and says how far each can be
-trusted.
+"""hardcase measures how often your image classifier fails under conditions you choose, and shows
+you the images.
 
 Importing it is cheap: nothing below is loaded before it is used.
 """

@@ -365,7 +365,7 @@ def corrupt(
 class CorruptionPart:
     """Corruptions as a part of a space of appearance: of the finished image, one after the other.
 
-    What is random in them follows from the seed's own pixels, and from a draw.
+    What is random in them follows from the original's own pixels, and from a sample.
 
     Args:
         severities: Each corruption with the greatest severity that it may have.

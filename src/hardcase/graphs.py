@@ -98,6 +98,8 @@ class CapturedCalls(dict[Hashable, CapturedCall | None]):
 
     def __setitem__(self, key: Hashable, value: CapturedCall | None) -> None:
         super().__setitem__(key, value)
+        # A graph holds the memory of all its intermediate tensors for good. A search that asks in
+        # many shapes would fill the device, so the oldest goes.
         while len(self) > 1 and (len(self) > MAX_GRAPHS or self._share() > GRAPHS_SHARE):
             del self[next(iter(self))]
 
@@ -119,6 +121,8 @@ def side_by_side(call: Call, lanes: int) -> Call:
         found = []
         for tile in zip(*tiles):
             lane: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            # A capture follows data across streams only by such events: each lane begins after the
+            # main stream, and the main stream waits for all of them before it joins the tiles.
             lane.wait_stream(main)
             with torch.cuda.stream(lane):
                 found.append((lane, call(*tile)))
@@ -139,6 +143,8 @@ def captured(call: Call, *inputs: Tensor) -> CapturedCall | None:
         with _eagerly():
             replay = CapturedCall(call, *inputs)
             usual = call(*inputs)
+        # A network may behave otherwise under capture (a branch on a value, a lazy buffer). Then
+        # the graph answers something else, and is not used.
         same = all(torch.equal(one, two) for one, two in zip(replay.answer(*inputs), usual))
     except Exception as error:  # whatever a network does that a capture forbids
         _log.info("a network is not replayed as a graph: %s", error)

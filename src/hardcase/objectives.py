@@ -31,7 +31,7 @@ def __dir__() -> list[str]:
 @part("objective", "margin", needs="scores")
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """Best wrong logit minus the seed's own label: positive where the subject fails.
+    """Best wrong logit minus the original's own label: positive where the model fails.
 
     Example:
         >>> import hardcase as hc
@@ -84,7 +84,7 @@ class TargetMargin:
 @part("objective", "cross-entropy", needs="scores")
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
-    """The loss of the seed's own label; raising it leads away from the label."""
+    """The loss of the original's own label; raising it leads away from the label."""
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         return torch.nn.functional.cross_entropy(probe.logits, probe.origin.y, reduction="none")
@@ -110,7 +110,7 @@ def nearest(fit: Bool[Tensor, " m"], distance: Float[Tensor, " m"]) -> Float[Ten
 @part("objective", "nearest-failing", needs="scores", paper="Kang et al., TOSEM 2023")
 @dataclass(frozen=True, slots=True)
 class NearestFailing:
-    """Among failing candidates the nearest to the seed's code in L1; any of them beats one that
+    """Among failing candidates the nearest to the original's code in L1; any of them beats one that
     does not fail (SINVAD, Eq. 1).
 
     Args:
@@ -133,10 +133,11 @@ class NearestFailing:
 @part("objective", "kept-by-witnesses", needs="witnesses", paper="ours")
 @dataclass(frozen=True, slots=True)
 class KeptByWitnesses:
-    """Another objective, less what the witnesses lack to keep the seed's label by `margin` logits.
+    """Another objective, less what the witnesses lack to keep the original's label by `margin`
+    logits.
 
     What each of them lacks counts by its square, so that a witness who is nearly sure gives way and
-    one who is about to lose the label does not. Where the subject fails already, and leaves its
+    one who is about to lose the label does not. Where the model fails already, and leaves its
     label by `enough` logits, the other objective's gradient ends, so that it cannot drown the
     witnesses.
 
@@ -145,7 +146,7 @@ class KeptByWitnesses:
         oracle: What the method calls a failure.
         margin: By how many logits every witness must keep the label.
         weight: Of what a witness lacks, by its slope where it has lost the label.
-        enough: By how many logits the subject must leave the label before it counts as done.
+        enough: By how many logits the model must leave the label before it counts as done.
     """
 
     objective: Objective
@@ -190,7 +191,7 @@ def targeted_objective(target: int | None, untargeted: Objective) -> Objective:
 def with_witnesses(method: Method, margin: float = MARGIN) -> Method:
     """Return the method as a search for failures on which every witness keeps the label.
 
-    A campaign asks its witnesses about every candidate; whether the search learns what they say is
+    A run asks its witnesses about every candidate; whether the search learns what they say is
     part of the method.
 
     Args:
@@ -214,7 +215,7 @@ oracle=Witnessed)
 @part("objective", "label-falls", needs="scores")
 @dataclass(frozen=True, slots=True)
 class LabelFalls:
-    """Minus the answer for the seed's own label: its logit, or its probability.
+    """Minus the answer for the original's own label: its logit, or its probability.
 
     Args:
         probabilities: Use softmax probabilities in place of logits.
@@ -230,11 +231,11 @@ class LabelFalls:
 @part("objective", "differential", needs="peers", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
 class Differential:
-    """The seed's label rises in all models but one, in which it falls `weight` times as much
+    """The original's label rises in all models but one, in which it falls `weight` times as much
     (DeepXplore, obj1).
 
-    Which one deviates is the row's target ``deviating`` (0 the subject, then the peers); without
-    it, the subject. Without peers the subject alone remains, and its label falls.
+    Which one deviates is the row's target ``deviating`` (0 the model, then the peers); without
+    it, the model. Without peers the model alone remains, and its label falls.
 
     Args:
         weight: Weight of the deviating network's fall.
@@ -261,7 +262,7 @@ class Differential:
 @dataclass(frozen=True, slots=True)
 class Competitors:
     """`weight` times the answers for the `k` best other classes,
-    minus the one for the seed's label (DLFuzz).
+    minus the one for the original's label (DLFuzz).
 
     Args:
         k: Number of rival classes.
@@ -332,9 +333,9 @@ class Sum:
 @part("objective", "nearest-split", needs="peers", paper="Kang, Feldt and Yoo, SBST 2020")
 @dataclass(frozen=True, slots=True)
 class NearestSplit:
-    """Where the subject gives the seed's label at most half: minus the L1 distance of codes, longer
-    the less the first peer keeps the label; elsewhere less than any of these (SINVAD's search
-    between two networks).
+    """Where the model gives the original's label at most half: minus the L1 distance of codes,
+    longer the less the first peer keeps the label; elsewhere less than any of these (SINVAD's
+    search between two networks).
     """
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:

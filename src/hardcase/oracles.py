@@ -1,4 +1,4 @@
-"""What counts as a failure. An oracle names the kind of finding it makes."""
+"""What counts as a failure. An oracle names the kind of failure it makes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ they are in.
 @part("oracle", "label", needs="label")
 @dataclass(frozen=True, slots=True)
 class LeavesLabel:
-    """The subject no longer answers the seed's label, and leads by at least `min_margin` in
+    """The model no longer answers the original's label, and leads by at least `min_margin` in
     probability.
 
     Args:
@@ -52,7 +52,7 @@ class LeavesLabel:
 @part("oracle", "target", needs="label")
 @dataclass(frozen=True, slots=True)
 class Reaches:
-    """The subject answers one given class instead of the seed's.
+    """The model answers one given class instead of the original's.
 
     Args:
         target: The class to reach.
@@ -81,7 +81,7 @@ class Reaches:
 @part("oracle", "confident", needs="scores")
 @dataclass(frozen=True, slots=True)
 class Confident:
-    """The subject answers a wrong class (or `target`) and its logit leads by at least
+    """The model answers a wrong class (or `target`) and its logit leads by at least
     `confidence`.
 
     Args:
@@ -104,7 +104,7 @@ class Confident:
 @part("oracle", "disagreement", needs="peers")
 @dataclass(frozen=True, slots=True)
 class Disagree:
-    """The subject and at least one peer answer differently."""
+    """The model and at least one peer answer differently."""
 
     kind: ClassVar[Kind] = "disagreement"
 
@@ -119,7 +119,7 @@ class Disagree:
 @part("oracle", "non-finite", needs="scores")
 @dataclass(frozen=True, slots=True)
 class NonFinite:
-    """The subject answers NaN or infinity."""
+    """The model answers NaN or infinity."""
 
     kind: ClassVar[Kind] = "non_finite"
 
@@ -132,7 +132,7 @@ class NonFinite:
 class Anything:
     """Every image counts: a run then stores all it generates, as a study of people may need.
 
-    Those on which the subject leaves the label are findings of the kind ``label`` as ever.
+    Those on which the model leaves the label are failures of the kind ``label`` as ever.
     """
 
     kind: ClassVar[Kind] = "surprise"
@@ -144,7 +144,7 @@ class Anything:
 @part("oracle", "splits", needs="peers")
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """The subject leaves the seed's label, and every peer keeps it.
+    """The model leaves the original's label, and every peer keeps it.
 
     Args:
         min_margin: Least margin in probability of the wrong class.
@@ -181,13 +181,13 @@ class Surprising:
 
 
 MARGIN = 2.0
-"""Logits by which every witness must keep the label, unless a campaign says otherwise."""
+"""Logits by which every witness must keep the label, unless a run says otherwise."""
 
 
 @part("oracle", "witnessed", needs="witnesses")
 @dataclass(frozen=True, slots=True)
 class Witnessed:
-    """A failure by another oracle on which every witness keeps the seed's label by `margin`
+    """A failure by another oracle on which every witness keeps the original's label by `margin`
     logits.
 
     Args:
@@ -207,7 +207,7 @@ class Witnessed:
 
 
 def witness_margin(probe: Probe) -> Float[Tensor, " m"]:
-    """The least logit margin by which a witness keeps the seed's label; infinite without any.
+    """The least logit margin by which a witness keeps the original's label; infinite without any.
 
     A witness whose answer is not a number keeps nothing.
 
@@ -248,7 +248,7 @@ def wanted_oracle(wanted: str | None, own: Oracle, *, peers: bool, regressions: 
         regressions: Whether a version before is given, whose regressions are searched for.
     """
     if wanted == "regression" and not regressions:
-        raise Problem("a regression needs the version before.", fix="--baseline MODEL")
+        raise Problem("a regression needs the baseline.", fix="--baseline MODEL")
     if wanted not in (None, "regression") and regressions:
         raise Problem(
             f"--baseline searches for regressions; the oracle is to be {wanted!r}.",
@@ -260,7 +260,7 @@ def wanted_oracle(wanted: str | None, own: Oracle, *, peers: bool, regressions: 
         raise choice("oracle for this method", wanted, list(NAMED))
     if wanted == "disagreement" and not peers:
         raise Problem(
-            "disagreement needs a model to disagree with, and no peer was given.",
+            "disagreement needs a model to disagree with, and no comparison model was given.",
             fix="--peer MODEL",
         )
     made = NAMED[wanted]()

@@ -1,8 +1,8 @@
 """Named random streams below one seed: nothing in hardcase draws from global randomness.
 
-Searches, spaces and guides draw from an `Rng`: every seed has a sequence of its own, so that a
+Searches, spaces and guides draw from an `Rng`: every original has a sequence of its own, so that a
 seed's numbers depend on no other seed, on no shard and on no device. Training, where one network
-sees all images, draws from a `stream`.
+sees all images, samples from a `stream`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def own_randomness(
 
 
 def keys_of(ids: Sequence[str]) -> Int[Tensor, " n"]:
-    """What an `Rng` knows a seed by: 63 bits of the hash of its id.
+    """What an `Rng` knows an image by: 63 bits of the hash of its id.
 
     >>> both = keys_of(["other", "mnist/test/00000"])
     >>> keys_of(["mnist/test/00000"]).tolist() == both[1:].tolist()
@@ -87,7 +87,7 @@ def _keys(ids: tuple[str, ...]) -> Int[Tensor, " n"]:
 
 
 def _number(*words: str | int) -> int:
-    """63 bits of the hash of a seed and what it is for."""
+    """63 bits of the hash of an image and what it is for."""
     text = "/".join(map(str, words))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
@@ -107,13 +107,13 @@ _SECOND = _signed(0x94D049BB133111EB)
 
 
 class Rng:
-    """Random numbers for the rows of a batch, each row from its own seed's sequence.
+    """Random numbers for the rows of a batch, each row from its own original's sequence.
 
     A number is a hash of (run seed, stream name, seed key, how often the seed drew before, place in
     the draw), computed by integer tensor operations alone: it is the same on every device and
     beside any neighbours, and a longer draw begins as a shorter one. Rows of the same seed in one
     call are draws one after the other. A draw is told the seed of each row (`rows`, positions among
-    the keys) and the `shape` of what each row gets. `drawn`, how often each seed drew, is all that
+    the keys) and the `shape` of what each row gets. `drawn`, how often each image drew, is all that
     changes; pickle the object, or keep `drawn` beside a search's state, to go on later with the
     same numbers.
 
@@ -123,7 +123,7 @@ class Rng:
     Args:
         seed: The run's seed.
         name: What the numbers are for; streams of different names have nothing in common.
-        keys: One number for every seed, from `keys_of`. Numbers are made on their device.
+        keys: One number for every image, from `keys_of`. Numbers are made on their device.
 
     >>> rng = Rng(7, "search", keys_of(["a", "b", "c"]))
     >>> both = rng.normal(torch.tensor([0, 2]), (4,))
@@ -145,7 +145,7 @@ class Rng:
         return cls(seed, name, torch.arange(count, device=device))
 
     def __repr__(self) -> str:
-        return f"Rng({self.name!r}, {len(self.drawn)} seeds)"
+        return f"Rng({self.name!r}, {len(self.drawn)} images)"
 
     def uniform(self, rows: Int[Tensor, " m"], shape: Sequence[int] = ()) -> Float[Tensor, "m *_"]:
         """Even in [0, 1): multiples of 2^-24."""

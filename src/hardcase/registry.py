@@ -1,7 +1,7 @@
 """One registry for every kind of part: a part's decorator is its only catalogue row.
 
 A row's summary is the first paragraph of the part's docstring. Its options are the parameters with
-a default, except those that a campaign supplies to a method (`SUPPLIED`). `hardcase list` reads
+a default, except those that a run supplies to a method (`SUPPLIED`). `hardcase list` reads
 ``catalogue.json``, which is written from the same rows by ``python -m hardcase.catalogue``, so that
 it needs no torch.
 """
@@ -50,7 +50,7 @@ SUPPLIED = (
     *("space", "partners", "subject", "peers", "witnesses", "surrogates"),
     *("profile", "target", "shape"),
 )
-"""What a campaign gives a method that has a positional parameter of this name."""
+"""What a run gives a method that has a positional parameter of this name."""
 _NOUNS = {"data": "data set"}
 _HIDDEN = ("name", "keeps_code")
 """Fields of a class that say what it is and are no options."""
@@ -113,7 +113,7 @@ class Part:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """Names of the parameters that a campaign, or whoever makes the part, must supply."""
+        """Names of the parameters that a run, or whoever makes the part, must supply."""
         options = self.options
         return tuple(
             name for name in inspect.signature(self.make).parameters if name not in options
@@ -422,7 +422,7 @@ def built(kind: str, spec: str, shape: tuple[int, int, int] | None) -> Any:
     unknown = [name for name in part.given if name != "shape"]
     if unknown:
         raise Problem(
-            f"{kind} {spec} takes {unknown[0]!r}, which no campaign can give it.",
+            f"{kind} {spec} takes {unknown[0]!r}, which no run can give it.",
             "Such a part may ask for `shape`; everything else needs a default.",
         )
     protocol, contract = roles[kind]
@@ -448,7 +448,7 @@ def rows(kind: str) -> list[dict[str, Any]]:
 
 
 def check_offer(part: Part, subject: str, offers: str, levels: Sequence[str]) -> None:
-    """Refuse a method that needs more than the subject offers, naming those that would work;
+    """Refuse a method that needs more than the model offers, naming those that would work;
     `levels` is all that can be asked of a model, the least first.
     """
     needs = {row["name"]: row["needs"] for row in rows("methods")}
@@ -457,7 +457,7 @@ def check_offer(part: Part, subject: str, offers: str, levels: Sequence[str]) ->
         return
     able = [name for name, need in needs.items() if levels.index(need) <= level]
     raise Problem(
-        f'method "{part.name}" needs {needs[part.name]}; subject "{subject}" offers {offers} only.',
+        f'method "{part.name}" needs {needs[part.name]}; model "{subject}" offers {offers} only.',
         f"methods that work here: {', '.join(able)}",
     )
 

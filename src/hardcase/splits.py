@@ -188,7 +188,7 @@ class CampaignSplits:
 
     @cached_property
     def sample(self) -> Images:
-        """Images of the campaign's shape and classes, whichever are at hand."""
+        """Images of the run's shape and classes, whichever are at hand."""
         given = self.given_seeds
         return sample_of(self.labelled("test") if given is None else given)
 

@@ -1,6 +1,6 @@
-"""The records that travel through a campaign, and the protocols of the parts that handle them.
+"""The records that travel through a run, and the protocols of the parts that handle them.
 
-Axes: `n` seeds, `m` candidates, `k` classes, `t` findings. Images are float32 NCHW in [0, 1].
+Axes: `n` originals, `m` candidates, `k` classes, `t` failures. Images are float32 NCHW in [0, 1].
 Scores: higher is better.
 """
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 Encoded = tuple[Tensor, Mapping[str, Tensor]]
-"""Codes, and what a space must know of each seed beside its code (`Seeds.context`)."""
+"""Codes, and what a space must know of each image beside its code (`Seeds.context`)."""
 
 Scores = Float[Tensor, " m"]
 """A number for each candidate."""
@@ -45,11 +45,11 @@ Tap = Callable[[Tensor], Tensor]
 
 Offer = Literal["label", "scores", "activations", "gradients"]
 OFFERS: tuple[Offer, ...] = ("label", "scores", "activations", "gradients")
-"""What a subject can tell, from least to most; a method needs one of them."""
+"""What a model can tell, from least to most; a method needs one of them."""
 
 Kind = Literal["label", "disagreement", "non_finite", "surprise"]
 KINDS: tuple[Kind, ...] = ("label", "disagreement", "non_finite", "surprise")
-"""What a finding shows. Only "label" findings (the subject leaves its seed's label) enter the
+"""What a failure shows. Only "label" failures (the model leaves its original's label) enter the
 funnel.
 """
 
@@ -207,7 +207,7 @@ class Seeds:
         z: Codes in the space.
         x: The images, in [0, 1].
         y: Their labels.
-        id: Positions of the seeds in the campaign.
+        id: Positions of the originals in the campaign.
         context: Further tensors that the space needs, a row per seed.
     """
 
@@ -234,7 +234,7 @@ class Seeds:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a subject says about images: logits, and the outputs of the layers that were tapped."""
+    """What a model says about images: logits, and the outputs of the layers that were tapped."""
 
     logits: Float[Tensor, "m k"]
     activations: Mapping[str, Tensor] = field(default_factory=dict)
@@ -247,7 +247,7 @@ class Probe:
     Args:
         z: Codes of the candidates.
         x: Their images, 8-bit values in [0, 1].
-        logits: What the subject answers.
+        logits: What the model answers.
         origin: The seed of each row.
         peers: What each peer answers.
         activations: Outputs of the tapped layers by name.
@@ -269,17 +269,17 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """All that a search may know. Rows that were not evaluated (finished seeds, spent budgets)
+    """All that a search may know. Rows that were not evaluated (finished images, spent budgets)
     score -inf.
 
     Args:
         z: The projected candidates.
         score: The objective's value; higher is better.
         failed: Whether the oracle calls a row a failure.
-        predicted: The label that the subject answers.
+        predicted: The label that the model answers.
         gain: What a row adds to the guides as they were before this evaluation.
         evaluated: Whether the networks were asked about a row.
-        margin: Logit margin by which the subject leaves the seed's label.
+        margin: Logit margin by which the model leaves the original's label.
     """
 
     z: Float[Tensor, "m *code"]
@@ -293,21 +293,21 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a campaign keeps. `seed` is the seed's position in the campaign, `kind` the position in
+    """What a run keeps. `seed` is the original's position in the run, `kind` the position in
     `KINDS`, `distance` is measured in the method's own space, `code` is the candidate's code (no
     columns where the space does not keep it).
 
     Args:
-        seed: Position of each finding's seed in the campaign.
+        seed: Position of each failure's seed in the campaign.
         x: The images, 8-bit.
         kind: Position in `KINDS`.
-        expected: The seed's label.
-        predicted: What the subject answers.
+        expected: The original's label.
+        predicted: What the model answers.
         peer_predicted: What each peer answers.
-        confidence: The subject's probability of its answer.
+        confidence: The model's probability of its answer.
         score: The objective's value.
-        distance: Distance from the seed in the method's space.
-        queries: Queries of the seed when it was found.
+        distance: Distance from the original in the method's space.
+        queries: Queries of the original when it was found.
         code: The candidate's code; no columns where the space keeps none.
         witnessed: Whether every witness keeps the label; empty without witnesses.
         witness_margin: Least logit margin of a witness; empty without witnesses.
@@ -346,13 +346,13 @@ class Findings:
         times = self.kind.bincount(minlength=len(KINDS)).tolist()
         kinds = [f"{count} {kind}" for count, kind in zip(times, KINDS) if count]
         seeds = len(set(self.seed.tolist()))
-        return f"Findings({len(self):,} of {seeds:,} seeds: {', '.join(kinds) or 'none'})"
+        return f"Findings({len(self):,} of {seeds:,} images: {', '.join(kinds) or 'none'})"
 
     def take(self, rows: Int[Tensor, " r"]) -> Findings:
         return Findings(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
     def reseeded(self, place: Int[Tensor, " n"]) -> Findings:
-        """The same findings, with `place[i]` as the position of seed `i`."""
+        """The same failures, with `place[i]` as the position of image `i`."""
         return replace(self, seed=place[self.seed])
 
     @staticmethod
@@ -465,15 +465,15 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits of a campaign. Queries and gradients are per seed;
-    totals are divided over the seeds before the start.
+    """Limits of a campaign. Queries and gradients are per image;
+    totals are divided over the images before the start.
 
     Args:
         queries: Query budget per seed.
         gradients: Gradient budget per seed.
-        total_queries: Queries of the whole campaign, divided over the seeds.
-        total_gradients: Gradients of the whole campaign, divided over the seeds.
-        findings: Stop at the end of the round that reaches so many findings.
+        total_queries: Queries of the whole run, divided over the seeds.
+        total_gradients: Gradients of the whole run, divided over the seeds.
+        findings: Stop at the end of the round that reaches so many failures.
         time: Stop after so many seconds, or after ``30m``, ``2h``.
     """
 
@@ -524,7 +524,7 @@ class Model(Protocol):
 
 @runtime_checkable
 class Space(Protocol):
-    """Where candidates live. `keeps_code`: findings store their code because the image alone does
+    """Where candidates live. `keeps_code`: failures store their code because the image alone does
     not give it back. In `encode`, row i of the images draws from seed i of `rng`.
     """
 
@@ -545,16 +545,16 @@ class Space(Protocol):
 
 @runtime_checkable
 class Evaluator(Protocol):
-    """The one way from a search to the networks: it meters, stops finished seeds,
+    """The one way from a search to the networks: it meters, stops finished images,
     records and feeds guides.
 
-    `rows` are positions of seeds, one for each candidate, in any number and order; what a search
+    `rows` are positions of images, one for each candidate, in any number and order; what a search
     may still ask about is ``evaluate.live.nonzero().squeeze(1)``.
     """
 
     @property
     def live(self) -> Bool[Tensor, " n"]:
-        """Which seeds are neither finished nor out of budget: a mask over the shard's seeds."""
+        """Which images are neither finished nor out of budget: a mask over the shard's seeds."""
         ...
 
     def __call__(
@@ -581,27 +581,27 @@ class Evaluator(Protocol):
     def surrogates(
         self, z: Float[Tensor, "r *code"], rows: Int[Tensor, " r"]
     ) -> tuple[Float[Tensor, "r s"], Float[Tensor, "r s d"]]:
-        """Each surrogate's margin and its gradient, for a subject that gives none."""
+        """Each surrogate's margin and its gradient, for a model that gives none."""
         ...
 
     def retire(self, rows: Int[Tensor, " r"]) -> None:
-        """End these seeds, whatever of their budget is left."""
+        """End these images, whatever of their budget is left."""
         ...
 
 
 @runtime_checkable
 class Search(Protocol):
-    """How candidates move. A search draws as ``rng.normal(rows, shape)``, `rows` being seeds'
-    positions: each seed has numbers of its own, so that its way depends on no neighbour.
+    """How candidates move. A search draws as ``rng.normal(rows, shape)``, `rows` being images'
+    positions: each image has numbers of its own, so that its way depends on no neighbour.
     """
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
-        """What is remembered at the start: tensors by name; ``seeds.z`` are the seeds' codes."""
+        """What is remembered at the start: tensors by name; ``seeds.z`` are the images' codes."""
         ...
 
     def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
-        """Ask once or more about seeds that are live, and return the next state as a new
-        dictionary. The campaign calls it until no seed is live.
+        """Ask once or more about images that are live, and return the next state as a new
+        dictionary. The run calls it until no seed is live.
         """
         ...
 
@@ -649,7 +649,7 @@ class Criterion(Guide, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """What a paper contributes: the parts, and when a seed is finished.
+    """What a paper contributes: the parts, and when an image is finished.
 
     A recipe leaves `name` out: the registry writes there what it is registered as.
 
@@ -661,14 +661,14 @@ class Method:
         oracle: What counts as a failure.
         guides: Memories that steer, e.g. coverage or a corpus.
         until: A seed is finished at its ``first`` failure, or when its ``budget`` is spent.
-        needs: What the subject must offer: ``label``, ``scores``, ``activations`` or ``gradients``.
-        keep: Which findings per seed are kept.
+        needs: What the model must offer: ``label``, ``scores``, ``activations`` or ``gradients``.
+        keep: Which failures per image are kept.
         budget: The method's own limits.
         target_margin: Logits by which witnesses should keep the label where the budget allows, if
-            that is more than the campaign's margin.
-        closed: The search gets no gradient of the subject, even where that gives one: only those of
+            that is more than the run's margin.
+        closed: The search gets no gradient of the model, even where that gives one: only those of
             witnesses.
-        surrogates: Networks whose gradients stand for those of a closed subject.
+        surrogates: Networks whose gradients stand for those of a closed model.
         taps: Layers whose activations are read.
         details: What run.json says of it besides.
 

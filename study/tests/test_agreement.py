@@ -149,7 +149,7 @@ def test_few_raters_have_no_interval_or_students():
 
 
 def means_over_trainings(law, count, repeats, rng):
-    """Forty seeds times `count` trainings; a training moves its whole column."""
+    """Forty images times `count` trainings; a training moves its whole column."""
     draw, truth = LAWS[law]
     hits = []
     for _ in range(repeats):

@@ -1,4 +1,4 @@
-"""The loop closed: a judge fitted to one half of the raters, on other seeds and other generators."""
+"""The loop closed: a judge fitted to one half of the raters, on other images and other generators."""
 
 import shutil
 

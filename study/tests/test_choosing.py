@@ -22,7 +22,7 @@ from tiny import put_verdicts
 
 @pytest.fixture
 def run(tmp_path):
-    """A run whose judge has a probability for every finding."""
+    """A run whose judge has a probability for every failure."""
     made = drawn_run(tmp_path / "run", method="sinvad", seed=3, per_seed=2)
     rng = np.random.default_rng(0)
     rows = [

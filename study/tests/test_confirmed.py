@@ -7,7 +7,7 @@ from hardcase_study.confirmed import Rated, confirmed_rate, outcome
 
 
 def drawn_once(rng, judge_right, share=0.3):
-    """A population of 300 failing of 400 attempted seeds; returns the estimate and the truth."""
+    """A population of 300 failing of 400 searched images; returns the estimate and the truth."""
     truth = rng.random(300) < 0.6
     judge = np.where(rng.random(300) < judge_right, truth, ~truth)
     rated = []

@@ -1,4 +1,4 @@
-"""People rate the random failing draws of a run: the share that lost its label, beside the judge's."""
+"""People rate the random failing samples of a run: the share that lost its label, beside the judge's."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ def measured(out, conditions):
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """A run without search: its failing draws are all that it has."""
+    """A run without search: its failing samples are all that it has."""
     declared = {"rotation": "±40 deg", "exposure": "±1 stops"}
     return measured(tmp_path_factory.mktemp("runs") / "first", declared)
 

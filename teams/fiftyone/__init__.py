@@ -38,7 +38,7 @@ class Failure(NamedTuple):
     tags: Sequence[str]
     confidence: float | None = None
     row: int | None = None
-    """Its place among the findings; None of a draw, of which no code is kept."""
+    """Its place among the failures; None of a sample, of which no code is kept."""
 
 
 class FindFailures(foo.Operator):
@@ -111,7 +111,7 @@ class FindFailures(foo.Operator):
         outputs = types.Object()
         for name in ("risk", "low", "high"):
             outputs.float(name)
-        outputs.int("failing", label="Images with a failing draw")
+        outputs.int("failing", label="Images with a failing sample")
         outputs.str("run", label="Folder of the run")
         return types.Property(outputs, view=types.View(label="Failures"))
 
@@ -145,7 +145,7 @@ class LoadRun(foo.Operator):
 
 
 def seed_shares(run: hc.Run) -> dict[str, float]:
-    """The share of random conditions under which each seed fails."""
+    """The share of random conditions under which each image fails."""
     measured = measured_rows(run.store)
     return dict(zip(measured.id, measured.shares.tolist()))
 
@@ -168,7 +168,7 @@ def failures(run: hc.Run) -> Iterator[Failure]:
 
 
 def load_run(run: hc.Run, media: Path, name: str) -> fo.Dataset:
-    """A data set with a group for every failure: its seed, and what the model gets wrong."""
+    """A data set with a group for every failure: its image, and what the model gets wrong."""
     samples = grouped_samples(run, media)
     dataset = fo.Dataset(name, persistent=True)
     dataset.add_group_field("group", default="finding")

@@ -161,7 +161,7 @@ def _remote(server):
 
 def test_label_only_hides_the_scores(tmp_path, model):
     subject = LabelOnly(Onnx(model, 4, "onnx"))
-    with pytest.raises(Problem, match='needs scores; subject "onnx" offers label only'):
+    with pytest.raises(Problem, match='needs scores; model "onnx" offers label only'):
         api.run(
             subject,
             SEEDS,

@@ -1,4 +1,4 @@
-"""Lightning's callbacks: the risk after validation, harder batches before their step."""
+"""Lightning's callbacks: the failure rate after validation, harder batches before their step."""
 
 import runpy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Curves: counts with intervals, crossings in eight questions, seeds that come back, errors."""
+"""Curves: counts with intervals, crossings in eight questions, images that come back, errors."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ EDGES = torch.linspace(0.05, 6.0, 40)
 
 class Threshold:
     """Row `i` is class 1 from severity `EDGES[i]` on: the change writes the severity into the
-    image, the subject reads it."""
+    image, the model reads it."""
 
     def __init__(self):
         self.asked = 0
@@ -169,7 +169,7 @@ def test_noise_stays_with_an_image_whatever_stands_beside_it():
 
 
 def test_slices_of_a_run_are_of_its_attempted_seeds(tmp_path):
-    """Dark seeds fail, and the judge confirms half of their tests."""
+    """Dark images fail, and the judge confirms half of their tests."""
     levels = [1 + i % 120 for i in range(600)] + [200] * 9
     found = {i: [140] for i in range(600) if levels[i] < 40}
     verdicts = [verdict(("lost", "kept")[i % 2 == 0]) for i in range(len(found))]
@@ -179,7 +179,7 @@ def test_slices_of_a_run_are_of_its_attempted_seeds(tmp_path):
     assert slices[0].tags == ("dark",)
     assert slices[0].accepted
     seen = slices[0].estimated
-    # equal images are one group, wrong seeds are not attempted
+    # equal images are one group, wrong originals are not attempted
     assert seen.total + seen.total_outside <= 40
     accepted = slices_of_run(run, outcome="accepted", rules=rules)[0]
     assert accepted.estimated.inside < seen.inside

@@ -20,7 +20,7 @@ from hardcase.types import Probe, Seeds
 
 
 def corners():
-    """A witness that looks only at the outer corner of each quarter, and is surer than the subject."""
+    """A witness that looks only at the outer corner of each quarter, and is surer than the model."""
     net = Quarters(sharpness=40.0)
     weight = torch.zeros(4, 8, 8)
     for i, (top, left) in enumerate([(0, 0), (0, 6), (6, 0), (6, 6)]):
@@ -30,7 +30,7 @@ def corners():
 
 
 def inside(x):
-    """The images mirrored, except for their outer corners: the subject errs, the witness does not."""
+    """The images mirrored, except for their outer corners: the model errs, the witness does not."""
     made = x.flip(3).clone()
     ends = torch.tensor([0, 1, 6, 7])
     made[:, :, ends[:, None], ends] = x[:, :, ends[:, None], ends]
@@ -42,7 +42,7 @@ def evaluator(witnesses=None, **how):
 
 
 def probe(own, *others, z=None):
-    """One row with these logits of the subject and of the witnesses."""
+    """One row with these logits of the model and of the witnesses."""
     x, zero = torch.zeros(1, 1, 2, 2), torch.tensor([0])
     origin = Seeds(torch.zeros(1, 2), x, zero, zero)
     logits, *told = (torch.tensor([one], requires_grad=True) for one in (own, *others))
@@ -183,11 +183,11 @@ def test_without_witnesses_nothing_changes():
 
 
 def test_the_subject_cannot_be_its_own_witness():
-    with pytest.raises(Problem, match="is the subject and a witness: "):
+    with pytest.raises(Problem, match="is the model and a witness: "):
         evaluator((toy_subject(),))
     renamed = Subject(torch.nn.Sequential(Quarters()), classes=CLASSES, name="hf:same")
     assert renamed.hash != toy_subject().hash
-    with pytest.raises(Problem, match='is the subject and a witness, as "hf:same"'):
+    with pytest.raises(Problem, match='is the model and a witness, as "hf:same"'):
         evaluator((renamed,))
 
 

@@ -1,4 +1,4 @@
-"""Search in memory is the campaign's own loop, shard after shard; and a targeted search cannot start in its target."""
+"""Search in memory is the run's own loop, shard after shard; and a targeted search cannot start in its target."""
 
 import pytest
 import torch

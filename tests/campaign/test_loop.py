@@ -1,4 +1,4 @@
-"""One shard: seeds enter the same way wherever they are, and a search cannot spoil them."""
+"""One shard: images enter the same way wherever they are, and a search cannot spoil them."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ from hardcase.types import Budget, Search
 
 @dataclass(frozen=True)
 class Spoiling:
-    """A search that makes its seeds darker before it starts."""
+    """A search that makes its images darker before it starts."""
 
     search: Search
 
@@ -47,7 +47,7 @@ def test_a_search_that_edits_its_seeds_moves_no_ball():
 
 
 def test_seeds_enter_the_same_way_in_any_company():
-    """A rectangle drawn for a seed is the same in the run, in a report and in another shard."""
+    """A rectangle drawn for an image is the same in the run, in a report and in another shard."""
     method = replace(pgd(), space=Occlusion(size=(3, 3)))
     campaign, images = Campaign(subject=toy_subject(), method=method), toy_images(12)
     whole = enter(campaign, images)
@@ -69,7 +69,7 @@ def test_purposes_draw_apart():
 )
 def test_photographs_get_as_many_seeds_as_there_is_time_for(caplog, seconds, most, count):
     assert loop.seeds_in_time(seconds, most=most) == count
-    assert f"{count} seeds: by one timed pass" in caplog.text
+    assert f"{count} images: by one timed pass" in caplog.text
 
 
 def test_a_seed_takes_its_budget_times_one_pass_of_every_network(monkeypatch):

@@ -58,7 +58,7 @@ def test_an_unknown_table_or_row_is_a_usage_error(capsys):
 
 
 def test_parts_of_others_are_listed_and_used_by_their_names(tmp_path, monkeypatch, capsys):
-    source = 'def keen(findings):\n    """Sees nothing."""\n'
+    source = 'def keen(failures):\n    """Sees nothing."""\n'
     install(tmp_path, monkeypatch, "others", source, "[hardcase.judge]\nkeen = others:keen\n")
     monkeypatch.setitem(registry._parts, "judge", registry.parts("judge"))
     monkeypatch.setattr(registry, "_loaded", registry._loaded - {"judge"})

@@ -131,7 +131,7 @@ def test_short_ones_run(words, capsys):
 
 def test_readme_is_one_page_and_every_page_is_on_the_site():
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 60
+    assert len(lines) <= 90
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^([\w/-]+)$", index, re.M))
     pages = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")}  # fmt: skip

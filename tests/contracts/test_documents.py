@@ -104,7 +104,7 @@ def test_every_measured_number_on_a_page_is_a_stored_one():
 
 
 def test_stored_results_are_whole_and_written_by_a_program():
-    """Command, commit, seeds and device; a commit of this history; the checksum of its writer."""
+    """Command, commit, images and device; a commit of this history; the checksum of its writer."""
     from hardcase_studies.stored import faults
 
     records = {path.name: path.read_text(encoding="utf-8") for path in RESULTS.glob("*.json")}

@@ -46,6 +46,6 @@ def test_rows_tell_needs_and_budget_of_the_methods_as_they_are_built():
     told = {"pgd": "40 gradients", "fgsm": "1 gradient", "sinvad": "123 queries"}
     told |= {"argus-adaptive": "721 queries", "maxplore": "417 queries and 400 gradients"}
     for name, budget in told.items():
-        assert rows[name]["budget"] == f"{budget} per seed"
+        assert rows[name]["budget"] == f"{budget} per image"
     assert rows["pgd"]["options"]["gradients"]["default"] == 40
     assert rows["argus@paper"]["options"]["mix"]["default"] == 0.2

@@ -19,7 +19,7 @@ ELSEWHERE = {
     "searches/gradient searches/interpolation",
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
     "contracts/test_doctests.py": "their examples: lazy",
-    "torture/test_ingredients.py": "a campaign whose ingredients were swapped: runs/identity",
+    "torture/test_ingredients.py": "a run whose ingredients were swapped: runs/identity",
     "torture/test_hostile_folders.py": "folders of others: runs/files",
     "torture/test_flips.py": "flipped bits: runs/verify",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
@@ -35,7 +35,7 @@ ELSEWHERE = {
     "played/test_played_device.py": "a device that is played: campaign/device",
     "runs/test_folder.py": "runs/tables",
     "worst_day/test_environment.py": "poor surroundings: plain state",
-    "test_context.py": "what a campaign is made of: splits",
+    "test_context.py": "what a run is made of: splits",
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",
     "training/test_loop.py": "training/cards training/monitor",

@@ -1,4 +1,4 @@
-"""What a row says a method needs is what a subject is really asked for: no more, no less."""
+"""What a row says a method needs is what a model is really asked for: no more, no less."""
 
 import pytest
 import torch

@@ -47,7 +47,7 @@ def trained(net, steps=60):
 
 
 class World:
-    """A subject, its layers, training and test images, and evaluations of the latter."""
+    """A model, its layers, training and test images, and evaluations of the latter."""
 
     def __init__(self, net=None, images=None, training=None):
         self.subject = Subject(small_net() if net is None else net)
@@ -72,7 +72,7 @@ class World:
         )
 
     def looks(self, *criteria, sizes=(7, 1, 16, 5)):
-        """Looks at mildly disturbed test images, the first of them at the seeds themselves."""
+        """Looks at mildly disturbed test images, the first of them at the originals themselves."""
         x, rng = from_bytes(self.images.x), torch.Generator().manual_seed(5)
         parts = torch.split(torch.arange(sum(sizes)) % len(x), list(sizes))
         with torch.no_grad():

@@ -263,9 +263,9 @@ ends(calls["measure_risk"] <= 1, f"{calls['measure_risk']} risks are measured")
         """
 pages = [*(Path(hc.__file__).parents[2] / "docs").rglob("architecture.md")]
 said = [page for page in pages if "imported by nothing in the wheel" in page.read_text()]
-ends(pages and not said, "docs/architecture.md says so")
+ends(pages and not said, "docs/concepts/architecture.md says so")
 """,
-        "docs/architecture.md says so",
+        "docs/concepts/architecture.md says so",
     ),
     "resume": Defect(
         "newcomer4 point 2",

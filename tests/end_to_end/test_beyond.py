@@ -73,7 +73,7 @@ def run_command(out):
 
 
 def small(words):
-    """Few seeds and queries, and nothing to train from as few images: no witnesses, surrogates, judge."""
+    """Few originals and queries, and nothing to train from as few images: no witnesses, surrogates, judge."""
     settings = ("judge=false", "method.search=evolution")
     return [*words, "--images", "4", "--queries", "60", "--witness", "none", "--set", *settings]
 

@@ -1,4 +1,4 @@
-"""Findings do not depend on the batch, the threads, the processes or the other seeds: shown with LeNet-5 and the VAE, not with
+"""Findings do not depend on the batch, the threads, the processes or the other images: shown with LeNet-5 and the VAE, not with
 a toy."""
 
 import pytest
@@ -27,7 +27,7 @@ def parts(folder):
 
 
 def of_each_seed(run):
-    """All that is stored of each seed's findings, in order."""
+    """All that is stored of each original's failures, in order."""
     found = {}
     for row in run.findings.to_pylist():
         found.setdefault(row["original"], []).append(row)
@@ -44,7 +44,7 @@ def run(world, out, name, rows=None, budget=None, **how):
         "pgd": lambda: pgd(epsilon=0.2),
     }
     given = {"seed": 7, "out": out, "allow_low_accuracy": True, "budget": budget}
-    given["conditions"] = "none"  # the risk is no finding
+    given["conditions"] = "none"  # the failure rate is no failure
     how = api.Execution(**{"shard": 4, "rounds": 2, **how})
     return api.run(subject, seeds, method=methods[name](), execution=how, **given)
 

@@ -57,4 +57,4 @@ def test_runs_on_mnist5k(name, networks, tmp_path, capsys):
     if name.startswith("maxplore") and not found:
         pytest.skip("maxplore finds nothing from these four images: not yet known why")
     if name in SURE:
-        assert found, "these find something within 30 gradients, even from four seeds"
+        assert found, "these find something within 30 gradients, even from four images"

@@ -62,7 +62,7 @@ INT8 = {**METADATA, "inputs": [{"name": "x", "datatype": "INT8", "shape": [-1, 1
 @example(text(METADATA), text({"outputs": [NUMBER]}).replace(b'"NUMBER"', b"9" * 5000))
 @example(text(INT8), text(JSON))
 def test_a_model_behind_any_server(metadata, answer):
-    """A subject, and answers of one row an image; or a problem, also when it is asked later."""
+    """A model, and answers of one row an image; or a problem, also when it is asked later."""
     images = torch.rand(2, 1, 4, 4)
 
     def ask():

@@ -58,7 +58,7 @@ def test_classes_that_nobody_recognises_are_left_out_and_named(caplog):
     seeds = fresh(Generator(), tuple("abcd"), 8, accept=lambda x, y: y != 2)
     assert seeds.y.tolist() == [0, 1, 3] * 2
     assert len(seeds.context["latent"]) == len(seeds.id) == 6
-    assert "2 of 8 seeds are left out: samples of c " in caplog.text
+    assert "2 of 8 images are left out: samples of c " in caplog.text
 
 
 class Other(nn.Module):

@@ -1,9 +1,9 @@
-"""Bytes of findings that are written down: a change of the house may not move one of them.
+"""Bytes of failures that are written down: a change of the house may not move one of them.
 
 Another processor or another torch may round otherwise, so they are written down for each kind of
 arithmetic, known by the bits of a fixed computation; on one that is not known yet the test says so.
 ``python tests/golden/test_digests.py`` adds the arithmetic of this machine, at a commit whose
-findings are known to be right; after a change that is meant, remove the others.
+failures are known to be right; after a change that is meant, remove the others.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ def conv(seed, noise=0.0):
 
 
 def photographs(count, size=72):
-    """Smooth colour images, labelled as the subject reads them."""
+    """Smooth colour images, labelled as the model reads them."""
     coarse = torch.rand(count, 3, 7, 7, generator=stream(0, "photographs"))
     x = nn.functional.interpolate(coarse, size=(size, size), mode="bicubic").clamp(0, 1)
     pixels = (x * 255).round().to(torch.uint8)
@@ -84,7 +84,7 @@ SEARCHES = {
 
 
 def digest(found):
-    """One hash of seeds, kinds, labels and images, in the order in which they are found."""
+    """One hash of originals, kinds, labels and images, in the order in which they are found."""
     text = hashlib.sha256()
     columns = (found.seed, found.kind, found.expected, found.predicted)
     text.update(json.dumps([column.tolist() for column in columns]).encode())

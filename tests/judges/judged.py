@@ -54,7 +54,7 @@ def cache_of(tmp_path_factory):
 
 
 def made_run(folder, x, y, found, *, record=None):
-    """A finished run of these seeds; `found` are the tests, one a seed."""
+    """A finished run of these images; `found` are the tests, one a seed."""
     n, rows = len(y), torch.arange(len(found))
     seeds = {
         "id": [f"test-{i}" for i in range(n)],
@@ -72,7 +72,7 @@ def made_run(folder, x, y, found, *, record=None):
 
 
 def test_run(folder, **given):
-    """Twelve seeds: four tests a little dimmed, four blank, four that are another class."""
+    """Twelve images: four tests a little dimmed, four blank, four that are another class."""
     _, test = splits()
     x, y = test.x[:12], test.y[:12]
     seed = from_bytes(x)

@@ -249,7 +249,7 @@ def taught():
 
 
 def of_heads(heads=(), names=("",)):
-    """A panel of such networks, of the lineages given, with one image of each class."""
+    """A panel of such networks, of the model families given, with one image of each class."""
     few = photographs(3)
     own = [encoder(taught(), from_bytes(few.x[:1]), lineage=name) for name in names]
     plan = PanelPlan(views=("plain",), held_out=0.5)

@@ -1,4 +1,4 @@
-"""Natural failures: bent and lit seeds that witnesses still read, said in words."""
+"""Natural failures: bent and lit images that witnesses still read, said in words."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""DeepXplore as published: an image on which the models differ from the start is coverage and no finding."""
+"""DeepXplore as published: an image on which the models differ from the start is coverage and no failure."""
 
 import pytest
 import torch

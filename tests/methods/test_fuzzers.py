@@ -1,4 +1,4 @@
-"""DiffChaser: its fitness written out, its cap on drift, its findings."""
+"""DiffChaser: its fitness written out, its cap on drift, its failures."""
 
 import math
 from collections import Counter

@@ -104,7 +104,7 @@ def world(kept, tmp_path, monkeypatch):
 
 
 class Thirds(nn.Module):
-    """Knows bars without being taught, as networks that check seeds do."""
+    """Knows bars without being taught, as networks that check images do."""
 
     def forward(self, x):
         return 8 * x.mean((1, 2)).unflatten(1, (3, 4)).mean(2)
@@ -140,7 +140,7 @@ def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
 
 
 def test_a_generator_whose_samples_others_do_not_recognise_is_refused(capsys):
-    """The subject is fooled by a corner that no other network looks at."""
+    """The model is fooled by a corner that no other network looks at."""
     Path("fooled.py").write_text(FOOLED)
     Path("smear.py").write_text(SMEAR)
     words = ["run", "--method", "feature-perturbation", "--data", "npz:bars.npz", "--model", "fooled.py:make",
@@ -225,7 +225,7 @@ def test_an_unperturbed_walk_is_the_generator_itself_and_obeys_the_laws_of_space
 
 
 class _With:
-    """A space whose seeds bring their latent codes."""
+    """A space whose images bring their latent codes."""
 
     def __init__(self, space, latent):
         self.space, self.latent, self.name, self.keeps_code = space, latent, space.name, True

@@ -177,7 +177,7 @@ LIMIT = 0.15
 
 
 def hanging(on, *, seconds=5.0):
-    """The toy subject, but it sleeps when it sees one of the images `on`."""
+    """The toy model, but it sleeps when it sees one of the images `on`."""
     subject = toy_subject()
 
     def wait(module, args):

@@ -30,7 +30,7 @@ LITE = ["efficientnet-lite0", "efficientnet-lite2"]
         ("zoo:efficientnet-lite0", ["efficientnet-lite1"], "", "fetch model resnet50-imagenet"),
         ("zoo:resnet50-imagenet", LITE, "efficientnet-lite0", "no other network"),
     ],
-    ids=["one network judges", "a sibling alone does not", "the judge's lineage is left out"],
+    ids=["one network judges", "a sibling alone does not", "the judge's model family is left out"],
 )
 def test_where_there_is_no_witness(subject, present, judge, note):
     found = roles(subject, present)

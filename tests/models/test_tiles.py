@@ -1,4 +1,4 @@
-"""One constant tile of rows: which tiles hold, and that campaigns then depend on the row alone.
+"""One constant tile of rows: which tiles hold, and that runs then depend on the row alone.
 
 A device is played by networks whose last bits depend on the shape of the batch, that mix rows, or
 whose memory runs out, on a CPU that is told to use a constant tile.

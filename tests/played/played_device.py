@@ -49,7 +49,7 @@ class PlayedDevice:
 
     Args:
         drift: How far, relatively, the number of rows of a call moves the output of each layer.
-        tile: Rows of every call, as a campaign's own test of tiles would settle it; None: left to
+        tile: Rows of every call, as a run's own test of tiles would settle it; None: left to
             that test.
         mixing: Rows above which rows of a call see each other.
         memory: Bytes for what is kept for gradients and for the input of a call.

@@ -1,4 +1,4 @@
-"""A GPU played on the CPU: campaigns have the same bytes there, whatever is cut, lost or full.
+"""A GPU played on the CPU: runs have the same bytes there, whatever is cut, lost or full.
 
 ``HARDCASE_PLAYED_DEVICE="tile=16" pytest ...`` plays it under any tests, in new processes too;
 ``make torture`` does so with all tests of campaigns.
@@ -49,7 +49,7 @@ def run(out, *, workers=1, batch="auto", resume=False, **campaign):
 
 
 def asked(images, rows):
-    """The toy subject's answers in calls of so many rows."""
+    """The toy model's answers in calls of so many rows."""
     return torch.cat([toy_subject().net(part) for part in images.split(rows)])
 
 

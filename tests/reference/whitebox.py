@@ -64,7 +64,7 @@ def profiles():
 
 
 def made(recipe, **options):
-    """A method of the registry for the subject."""
+    """A method of the registry for the model."""
     return resolve("method", recipe)(subject=SUBJECT, profile=profiles(), **options)
 
 
@@ -90,7 +90,7 @@ class Recording:
 
 
 def run(method, images, peers=(), *, one_by_one=False):
-    """The method on the subject, with its looks; one by one, every seed is a shard and a round of its own."""
+    """The method on the model, with its looks; one by one, every image is a shard and a round of its own."""
     spy = Recording(method.objective)
     method = replace(method, objective=spy)
     campaign = Campaign(subject=SUBJECT, method=method, peers=peers, keep=parse_keep(method.keep))

@@ -28,7 +28,7 @@ DECLARED = hc.Conditions(WIDE, name="wide")
 
 
 def worst_of_five(images, keys):
-    """Of five draws of each image, the one with the largest loss of the toy network."""
+    """Of five samples of each image, the one with the largest loss of the toy network."""
     box = condition_box(DECLARED, images.shape)
     drawn, _ = render_draws(box, from_bytes(images.x), keys, 5, seed=3)
     logits, y = toy_subject().net(drawn.flatten(0, 1)), images.y.repeat_interleave(5)

@@ -1,4 +1,4 @@
-"""Runs made of digits drawn by code, stored the way a campaign stores them."""
+"""Runs made of digits drawn by code, stored the way a run stores them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def drawn_run(
     folder, *, seeds=100, per_seed=1, failing=0.9, classes=DIGITS, channels=1, side=28, seed=0,
     history=True, names=None, **changes,
 ):  # fmt: skip
-    """A finished run: some seeds misclassified, some lost in reconstruction, the others failing with this probability."""
+    """A finished run: some images misclassified, some lost in reconstruction, the others failing with this probability."""
     rng = torch.Generator().manual_seed(seed)
     y = torch.arange(seeds) % min(10, len(classes))
     x = digits(y, rng, channels=channels, side=side)
@@ -101,7 +101,7 @@ def _history(tests: int, elapsed: float, lines: int = 30) -> str:
 
 
 def judge(run: Run, *, card: dict[str, Any] | None = None) -> Run:
-    """The same run with made-up verdicts: by the number of the seed, in groups by class."""
+    """The same run with made-up verdicts: by the number of the image, in groups by class."""
     rows = run.findings.select(["id", "original", "expected"]).to_pylist()
     said = []
     for row in rows:

@@ -211,7 +211,7 @@ def test_only_what_is_shown_or_measured_is_decoded(base, monkeypatch):
     monkeypatch.setattr(tensors, "decode", counted)
     write([run], base / "decoding" / "report")
     assert len(run) > 500
-    measured = 50 + 24 + 100 + 50  # the seeds of the measured tests are read again
+    measured = 50 + 24 + 100 + 50  # the images of the measured tests are read again
     shown = 2 * 6 + 200 + 50  # each is made anew
     assert len(decoded) <= measured + shown < len(run)
 

@@ -17,7 +17,7 @@ from tiny import stored_run
 
 
 def planted(run: Run) -> Run:
-    """The same run in which dark seeds alone keep their findings."""
+    """The same run in which dark images alone keep their failures."""
     from hardcase.runs.folder import Packed
     from hardcase.runs.tables import FINDINGS, read, to_parquet
 

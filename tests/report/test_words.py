@@ -24,7 +24,7 @@ def test_a_rate_says_what_it_is_a_rate_of():
     ("limits", "said"),
     [
         ({}, ""),
-        ({"queries": 2000, "time": None}, "2,000 queries per seed"),
+        ({"queries": 2000, "time": None}, "2,000 queries per image"),
         ({"queries": 1, "gradients": 40}, "1 query per seed and 40 gradients per seed"),
         (
             {"total_queries": 5, "findings": 1, "time": "10m"},

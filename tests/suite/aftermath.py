@@ -1,4 +1,4 @@
-"""Runs of two-pixel pictures with a subject whose answers are known, for everything that comes after a search."""
+"""Runs of two-pixel pictures with a model whose answers are known, for everything that comes after a search."""
 
 from inspect import getsource
 
@@ -38,7 +38,7 @@ def new(): return Brightness(0.65)
 
 
 def write_world(folder):
-    """``models.py`` with two versions of that subject, and ``greys.npz``."""
+    """``models.py`` with two versions of that model, and ``greys.npz``."""
     (folder / "models.py").write_text(MODELS)
     x = np.arange(40, dtype=np.uint8)[:, None, None].repeat(2, 1).repeat(2, 2) * 6
     np.savez(folder / "greys.npz", images=x, labels=(x[:, 0, 0] >= 128).astype(np.int64))
@@ -48,7 +48,7 @@ def write_run(
     folder, *, levels, found, verdicts=None, queries=None, kind=None, complete=True, codes=None,
     **record,
 ):  # fmt: skip
-    """Seeds of grey `levels` (all of class 0); `found` maps rows of seeds to the grey levels of their tests."""
+    """Seeds of grey `levels` (all of class 0); `found` maps rows of images to the grey levels of their tests."""
     n = len(levels)
     x = torch.tensor(levels, dtype=torch.uint8)[:, None, None, None].expand(n, 1, 2, 2).contiguous()
     said = (x.float().mean((1, 2, 3)) / 255 >= 0.5).long()

@@ -35,7 +35,7 @@ def test_rates_pairs_and_corrections(tmp_path):
     assert failing["difference"]["value"] == pytest.approx(0.5)
     assert failing["difference"]["low"] < 0.5 < failing["difference"]["high"]
     assert tests["seeds whose nearest finding is accepted"]["only"] == [2, 0]
-    near = tests["L2 of the nearest finding of a failing seed"]
+    near = tests["L2 of the nearest failure of a failing seed"]
     assert near["a12"] == 1.0
     assert near["magnitude"] == "large"
     corrected = statistics.holm([test["p"] for test in both["tests"]])
@@ -43,7 +43,7 @@ def test_rates_pairs_and_corrections(tmp_path):
 
 
 def test_many_findings_of_a_seed_are_one_outcome(tmp_path):
-    """Of three findings of a seed the nearest counts, though a farther one is accepted."""
+    """Of three failures of an image the nearest counts, though a farther one is accepted."""
     found = {i: [20, 120, 200] for i in range(4)}
     said = [verdict("lost"), verdict(), verdict()] * 4
     many = write_run(tmp_path / "many", levels=DARK, found=found, verdicts=said)

@@ -24,7 +24,7 @@ ANIMALS = ("ant", "bee", "cat")
 
 def made(folder, *, classes=ANIMALS, channels=1, count=7):
     rng = torch.Generator().manual_seed(5)
-    y = torch.arange(count) % 2  # the last class has no finding
+    y = torch.arange(count) % 2  # the last class has no failure
     x = torch.randint(0, 256, (count, channels, 8, 6), generator=rng, dtype=torch.uint8)
     rows = torch.arange(count)
     given = {"confidence": torch.full((count,), 0.6), "queries": torch.full((count,), 3)}
@@ -100,7 +100,7 @@ def test_hugging_face_and_npz_are_data_sets_for_hardcase_too(tmp_path, channels)
 
 
 def judged(folder):
-    """Seven findings of seven seeds: two refused, one undecided, four accepted."""
+    """Seven failures of seven images: two refused, one undecided, four accepted."""
     run = made(folder)
     words = ["lost", "foreign", "kept", "unsure", "kept", "kept", "kept"]
     names = run.findings.column("id").to_pylist()

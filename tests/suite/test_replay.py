@@ -1,4 +1,4 @@
-"""Replay: the same model fails all again, another one is told apart, seeds show what got worse."""
+"""Replay: the same model fails all again, another one is told apart, images show what got worse."""
 
 import math
 

@@ -16,7 +16,7 @@ from hardcase.types import Budget, Method
 
 @dataclass(frozen=True)
 class Walk:
-    """Random steps from the seed. The flags plant one defect each."""
+    """Random steps from the original. The flags plant one defect each."""
 
     edits: bool = False
     late: bool = False
@@ -62,7 +62,7 @@ def test_a_sound_method_passes_as_a_value_and_as_a_recipe():
 def test_a_search_that_edits_its_seeds_is_told_where(where):
     laws.check_changes_nothing(trial())
     name = {"edits": "init", "late": "step"}[where]
-    words = f"the search's {name} edited its seeds in place: clone"
+    words = f"the search's {name} edited its images in place: clone"
     with pytest.raises(AssertionError, match=words):
         laws.check_changes_nothing(trial(**{where: True}))
 
@@ -82,7 +82,7 @@ def test_a_distance_from_elsewhere_is_noticed(monkeypatch):
         return replace(shard, findings=found)
 
     monkeypatch.setattr(laws, "search", lying)
-    with pytest.raises(AssertionError, match="data set's own seed: were seeds edited in place"):
+    with pytest.raises(AssertionError, match="data set's own seed: were images edited in place"):
         laws.check_distances(trial())
 
 

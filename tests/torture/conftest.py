@@ -1,4 +1,4 @@
-"""Runs of the small campaign that nothing disturbed, one that was stopped on its way, and copies of them."""
+"""Runs of the small run that nothing disturbed, one that was stopped on its way, and copies of them."""
 
 import shutil
 

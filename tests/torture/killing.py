@@ -1,4 +1,4 @@
-"""Kills a small campaign at many moments and shows that going on gives what an undisturbed run gives.
+"""Kills a small run at many moments and shows that going on gives what an undisturbed run gives.
 
 ``python killing.py steps ALL | full ALL | random COUNT | fresh COUNT | judging ALL | report ALL | training COUNT | default COUNT`` prints one
 JSON object. Without ALL (0) the first of each kind of step is taken.

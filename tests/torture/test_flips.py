@@ -29,7 +29,7 @@ FILES = (
 
 
 def run(folder, seed=0):
-    """Three shards with findings in each."""
+    """Three shards with failures in each."""
     images = toy_images(12)
     how = hc.Execution(shard=4)
     hc.run(toy_subject(), images, method="pgd", out=folder, execution=how, seed=seed, judge=False)

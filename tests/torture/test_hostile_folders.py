@@ -346,7 +346,7 @@ def test_every_verb_does_its_work_on_a_sound_run(tmp_path, here, stored, capfd, 
     shutil.copytree(stored / "run", tmp_path / "run")
     code = main(words_for(verb, option, tmp_path / "run", stored / "run"))
     said = "".join(capfd.readouterr())
-    # a study of six findings may be too small to draw
+    # a study of six failures may be too small to draw
     assert code in (0, 1, 4) or (verb == "study new" and "error" in said), said
 
 

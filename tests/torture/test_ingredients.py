@@ -1,4 +1,4 @@
-"""Any ingredient of a campaign, swapped between its beginning and its going on, is noticed and named."""
+"""Any ingredient of a run, swapped between its beginning and its going on, is noticed and named."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ CARD = {"weights": "00ff", "kind": "supplied"}
 
 
 def full(subject=None, **changes):
-    """A campaign with one of everything."""
+    """A run with one of everything."""
     campaign = world.campaign(subject)
     method = replace(campaign.method, details={"generator": changes.pop("card", CARD)})
     given = {"method": method, "peers": (toy_subject(),), "witnesses": ()}
@@ -286,7 +286,7 @@ def test_a_replay_names_what_differs_beside_the_model(commanded, monkeypatch):
     assert (code, "another hardcase (0.0.0, then" in said) == (0, True), said
     save_toys(Path(), 40, seed=3)
     code, said = commanded(words)
-    assert (code, "the seeds, the seeds' names are not those" in said) == (2, True), said
+    assert (code, "the images, the images' names are not those" in said) == (2, True), said
     assert commanded(f"{words} --allow-changes")[0] == 0
 
 

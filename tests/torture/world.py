@@ -1,4 +1,4 @@
-"""A small guided campaign whose every byte is known, and what is left of it after a disaster."""
+"""A small guided run whose every byte is known, and what is left of it after a disaster."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Slow(Counting):
 
 
 def of(model, *how):
-    """A campaign that asks such a model, made where it is asked."""
+    """A run that asks such a model, made where it is asked."""
     return partial(_of, model, how)
 
 

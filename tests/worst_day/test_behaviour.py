@@ -39,7 +39,7 @@ class SwitchedAutoencoder(ToyAutoencoder):
 
 
 def switched(role):
-    """A campaign in which the network of one role can be switched."""
+    """A run in which the network of one role can be switched."""
     campaign = world.campaign()
     if role == "generator":
         method = sinvad_code(space=Latent(SwitchedAutoencoder()), generations=1)
@@ -58,7 +58,7 @@ def test_another_behaviour_of_any_network_is_refused(tmp_path, monkeypatch, role
     kind, name = (SwitchedAutoencoder, "shift") if role == "generator" else (Switched, "bias")
     monkeypatch.setattr(kind, name, max(size, 1e-4) if role == "generator" else size)
     told = role if role == "generator" else f"{role} 1"
-    with pytest.raises(Problem, match=rf"the {told} answers \d of \d seeds differently"):
+    with pytest.raises(Problem, match=rf"the {told} answers \d of \d images differently"):
         resume(plan, tmp_path / "run")
 
 

@@ -53,7 +53,7 @@ class Tags(HTMLParser):
 
 
 def through(ids, classes, folder):
-    """A run from seeds of these names; its report and every export that is a file."""
+    """A run from images of these names; its report and every export that is a file."""
     images = replace(toy_images(SEEDS), id=tuple(ids), classes=tuple(classes))
     run = hc.run(Subject(Quarters()), images, method="pgd", out=folder / "run", judge=False)
     page = write([run], folder / "report")

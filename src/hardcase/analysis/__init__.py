@@ -1,4 +1,4 @@
-"""What findings have in common: severity curves, slices, maps, what moved, what a version broke."""
+"""What failures have in common: severity curves, slices, maps, what moved, what a version broke."""
 
 from __future__ import annotations
 

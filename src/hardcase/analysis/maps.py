@@ -32,7 +32,7 @@ CELLS = 10
 """Cells of an axis that names no number."""
 MOST = 40
 QUERIES = 400
-"""Queries per seed for a map, unless the method has more than half of that of its own."""
+"""Queries per image for a map, unless the method has more than half of that of its own."""
 TOGETHER = 256
 """Images whose features are measured at a time."""
 LOOKED = 1000
@@ -104,7 +104,7 @@ def grid_from(said: Mapping[str, Any]) -> CellGrid:
 
 @dataclass(frozen=True, slots=True)
 class InSpace:
-    """The distance of candidates from their seeds in a space, as findings store it."""
+    """The distance of candidates from their images in a space, as failures store it."""
 
     space: Space
 
@@ -161,7 +161,7 @@ def map_of_run(run: Run) -> dict[str, Any] | None:
     """The map that a run with ``--map`` filled; None for another run.
 
     A cell is in the state of its best finding: accepted by the judge, kept by the witnesses, or
-    failing; `example` is that finding, of several the one nearest to its seed. Cells that the
+    failing; `example` is that failure, of several the one nearest to its seed. Cells that the
     search reached without a failure have *never failed*; `seeds` counts the real images in a cell.
 
     Args:

@@ -103,7 +103,7 @@ def rate_difference(run: Run, other: Run) -> dict[str, Any]:
 # exceeds chance.
 #
 # Two trainings of one recipe differ on many inputs, and a search finds such inputs easily, in the
-# end for every seed. So what counts is how *near* to its seed the new version fails where the old
+# end for every seed. So what counts is how *near* to its image the new version fails where the old
 # one does not, held against nulls with the same seeds and budget: the same search between the old
 # version and retrainings of it, and with the roles swapped (new right, old wrong). Only the excess
 # over the largest null within one limit of severity is called regression; the limit is chosen on
@@ -112,7 +112,7 @@ def rate_difference(run: Run, other: Run) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """The subject (the new version) leaves the seed's label; the old version, which is the first
+    """The model (the new version) leaves the original's label; the old version, which is the first
     peer, and all others keep it."""
 
     min_margin: float = MIN_MARGIN
@@ -120,7 +120,9 @@ class Regression:
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         if not probe.peers:
-            raise Problem("there is no old version among the peers.", fix="--baseline MODEL")
+            raise Problem(
+                "there is no old version among the comparison models.", fix="--baseline MODEL"
+            )
         wrong = margin(probe.logits.softmax(1), probe.origin.y) >= self.min_margin
         kept = [margin(peer.softmax(1), probe.origin.y) <= -self.min_margin for peer in probe.peers]
         return wrong & torch.stack(kept).all(0)
@@ -128,7 +130,7 @@ class Regression:
 
 @dataclass(frozen=True, slots=True)
 class KeptBefore:
-    """An objective that also asks the old version to keep the seed's label."""
+    """An objective that also asks the old version to keep the original's label."""
 
     objective: Objective
     oracle: Oracle
@@ -140,9 +142,9 @@ class KeptBefore:
 
 
 def regressing(method: Method) -> Method:
-    """A method as a search for regressions: the first peer is the version before.
+    """A method as a search for regressions: the first peer is the baseline.
 
-    Its failures are inputs that the subject gets wrong and all peers right; its objective is less
+    Its failures are inputs that the model gets wrong and all peers right; its objective is less
     where the old version does not keep the label. A targeted method loses its target.
     """
     return replace(
@@ -182,7 +184,7 @@ def changed(
     """Tell inputs apart by where the old version (`before`) and the new one (`after`) fail.
 
     McNemar's test needs inputs that were *not* chosen because the old version fails on them; of
-    stored findings of the old version only `fixed` and `still` mean anything.
+    stored failures of the old version only `fixed` and `still` mean anything.
 
     Args:
         before: Where the old version fails.
@@ -254,15 +256,15 @@ class Excess:
         word = "a regression" if self.shown else "no regression shown"
         within = " or ".join(dict.fromkeys(f"{limit:.2f}" for limit in self.limits))
         return (
-            f"{self.found:.1%} of {self.seeds} seeds within severity {within}, {told}: excess "
+            f"{self.found:.1%} of {self.seeds} images within severity {within}, {told}: excess "
             f"{self.value.value:+.1%} ({self.value.low:+.1%} to {self.value.high:+.1%}), {word}"
         )
 
 
 def excess(found: Nearest, nulls: Mapping[str, Nearest], *, rng: torch.Generator) -> Excess:
-    """How far a search for regressions exceeds its nulls, on the seeds that all of them attempted.
+    """How far a search for regressions exceeds its nulls, on the images that all of them attempted.
 
-    The seeds are halved at random. Of each half those count whose nearest input lies within the
+    The images are halved at random. Of each half those count whose nearest input lies within the
     severity at which the *other* half exceeds its nulls most: no seed helps to choose its own
     limit.
 
@@ -286,7 +288,7 @@ def excess(found: Nearest, nulls: Mapping[str, Nearest], *, rng: torch.Generator
     seeds = [seed for seed in found if all(seed in null for null in nulls.values())]
     if len(seeds) < 4:
         raise Problem(
-            f"{len(seeds)} seeds were attempted by all searches; at least 4 are needed.",
+            f"{len(seeds)} images were attempted by all searches; at least 4 are needed.",
             "Two versions that are the same network disagree on no image.",
         )
     near = torch.tensor(
@@ -306,7 +308,7 @@ def excess(found: Nearest, nulls: Mapping[str, Nearest], *, rng: torch.Generator
 
 
 def _limit(near: Float[Tensor, "searches n"]) -> float:
-    """The severity within which the first search has most findings beyond the largest of the
+    """The severity within which the first search has most failures beyond the largest of the
     others; the smallest of those that are equal."""
     steps = near[near.isfinite()].sort().values
     if not len(steps):

@@ -193,7 +193,8 @@ def measured(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
 
 
 def moved(seeds: Float[Tensor, "m c h w"], tests: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
-    """By how much each feature of an image is above that of its seed; hue by the shorter way round.
+    """By how much each feature of an image is above that of its original; hue by the shorter way
+    round.
 
     Args:
         seeds: Images before.
@@ -207,7 +208,7 @@ def moved(seeds: Float[Tensor, "m c h w"], tests: Float[Tensor, "m c h w"]) -> F
 def equal_noise(
     seeds: Float[Tensor, "m c h w"], tests: Float[Tensor, "m c h w"], *, rng: torch.Generator
 ) -> Float[Tensor, "m c h w"]:
-    """The seeds with Gaussian noise of the tests' L2 distance: what a test shares with that is due
+    """The images with Gaussian noise of the tests' L2 distance: what a test shares with that is due
     to how much was changed, not to what."""
     noise = torch.randn(seeds.shape, generator=rng).to(seeds)
     lengths = [part.flatten(1).norm(dim=1) for part in (tests - seeds, noise)]
@@ -217,7 +218,7 @@ def equal_noise(
 
 # Tags. A measure is a number of an image; its tags are its lowest and its highest third of the
 # images given. Columns of a user's data become tags too: one for each value of a column of words,
-# thirds of a column of numbers. Tags describe *seeds*: those of found images enter no rate.
+# thirds of a column of numbers. Tags describe *originals*: those of found images enter no rate.
 
 Column = Sequence[str] | Sequence[bool] | Sequence[float] | Tensor
 Kind = Literal["figure", "photograph"]
@@ -389,7 +390,7 @@ def measure(
     """Every tag of some seeds.
 
     Args:
-        x: Seeds in [0, 1].
+        x: Originals in [0, 1].
         kind: Which measures suit them.
         table: Columns of the data, or whatever else is known of each seed: the class it is nearest
             to beside its own, the size of its object.

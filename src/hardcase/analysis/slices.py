@@ -283,6 +283,9 @@ def stratified_p(
         least += lowest
         k = np.arange(lowest, min(bad, drawn) + 1)  # how many of those drawn may be bad
         if len(k) > 1:
+            # Within a stratum the count inside is hypergeometric; log factorials keep it finite.
+            # The sum over strata is a convolution of these laws: exact, no normal approximation for
+            # small classes.
             ways = -log[k] - log[bad - k] - log[drawn - k] - log[total - bad - drawn + k]
             share = np.exp(ways - ways.max())
             chance = np.convolve(chance, share / share.sum())
@@ -307,6 +310,8 @@ def propose(third: _Third, family: Sequence[str], rules: Rules) -> list[Conditio
     kept = (inside >= rules.support) & (share - outside >= rules.difference)
     for parent in (first, last):
         rest = total[parent, parent] - inside
+        # A pair must be worse than the rest of each parent, or it would only repeat what its parent
+        # says.
         kept &= (rest == 0) | (share * rest > hits[parent, parent] - bad)
     kept &= excess[first, last] > 0
     order = torch.where(kept, excess[first, last], -torch.inf).argsort(descending=True, stable=True)
@@ -339,12 +344,12 @@ def _pairs(
 def slices_of_run(
     run: Run, *, outcome: Outcome = "failing", rules: Rules | None = None, seed: int = 0
 ) -> list[Slice]:
-    """The slices of the attempted seeds of a run. Tags are of the seeds; equal seed images are one
-    group.
+    """The slices of the attempted originals of a run. Tags are of the originals; equal images are
+    one group.
 
     Args:
         run: A stored run.
-        outcome: What counts: a finding on which the label is left, or one that the judge accepted.
+        outcome: What counts: a failure on which the label is left, or one that the judge accepted.
         rules: When a condition is called a slice.
         seed: Of the division into thirds.
     """
@@ -354,7 +359,7 @@ def slices_of_run(
     if outcome == "accepted":
         if run.verdicts is None:
             raise Problem(
-                f"no judge has seen the findings of {run.folder}.",
+                f"no judge has seen the failures of {run.folder}.",
                 fix=f"hardcase judge {run.folder}",
             )
         rows = [row for row in rows if accepted_by(run.verdicts, row["id"])]
@@ -370,13 +375,13 @@ def slices_of_run(
 
 
 def tagged_seeds(run: Run) -> tuple[Tags, tuple[str, ...]]:
-    """The tags of the attempted seeds of a run, and the seeds' ids."""
+    """The tags of the searched images of a run, and the images' ids."""
     seeds = _attempted(run)
     return _tags_of(seeds), seeds.id
 
 
 def having(tags: Tags, seeds: Sequence[str], names: str) -> set[str]:
-    """The seeds that have all tags of a condition such as ``dark and thin strokes``."""
+    """The images that have all tags of a condition such as ``dark and thin strokes``."""
     wanted = names.split(" and ")
     for name in wanted:
         if name not in tags.names:
@@ -393,15 +398,15 @@ def attempted_labels(run: Run) -> dict[str, int]:
 
 
 def _attempted(run: Run) -> Images:
-    """The attempted seeds of a run."""
+    """The searched images of a run."""
     names = attempted_labels(run)
     if not names:
-        raise Problem(f"{run.folder} has no attempted seeds to look for slices among.")
+        raise Problem(f"{run.folder} has no searched images to look for slices among.")
     return seeds_of(run, [run.seed_rows[name] for name in names])
 
 
 def seeds_of(run: Run, rows: Sequence[int] | None = None) -> Images:
-    """The seeds of a run, or some of its rows, as an image set with what is claimed of them."""
+    """The originals of a run, or some of its rows, as an image set with what is claimed of them."""
     table = run.seeds if rows is None else run.seeds.take(rows)
     y = torch.tensor(table["label"].to_pylist(), dtype=torch.int64)
     names = tuple(table["id"].to_pylist())

@@ -1,4 +1,4 @@
-"""What a subject must go on saying of an image, row by row, while the image changes.
+"""What a model must go on saying of an image, row by row, while the image changes.
 
 A seed is an image and a claim about it: *this is a 7* (classification), *there is a dog*, *there
 is none*, *there is a dog here*, *these pixels are road*. Claims are row-aligned tensors in the
@@ -56,7 +56,7 @@ class Claims:
 
     @staticmethod
     def of(rows: Images | Seeds, device: torch.device | None = None) -> Claims | None:
-        """The claims of images or seeds; None where they are classified."""
+        """The claims of images or originals; None where they are classified."""
         context = rows.context
         if CLAIMED not in context:
             return None
@@ -71,7 +71,7 @@ class Claims:
         )
 
     def context(self) -> dict[str, Tensor]:
-        """What images or seeds keep of claims."""
+        """What images or originals keep of claims."""
         known = {CLAIMED: self.kind, f"{PREFIX}box": self.box}
         if self.mask.shape[1]:
             known[f"{PREFIX}mask"] = self.mask

@@ -171,6 +171,8 @@ class ReplayedQuery(Query):
         tables = [table for _, table in self._tables()]
         rest = range(whole, len(rows), self.tile)
         single = (slice(at, min(at + self.tile, len(rows))) for at in rest)
+        # Wide calls replay several tiles on streams of their own, side by side; what is left goes
+        # tile by tile. Both have the constant tile inside, so the bits do not depend on the split.
         for part in (*chunks(whole, wide), *single):
             replay = several if several is not None and part.start < whole else one
             count = part.stop - part.start
@@ -244,9 +246,14 @@ def search_together(
                         yield thread.result()
                 if not running:
                     return
+                # Row numbers of a query are those of the shards that were joined, so any change of
+                # the party means a new query. What it has measured (calls, batch) is carried over.
                 if query is None or running != joined:
                     query = _joined_query(campaign, [one.seeds for one in running], query)
                     joined = list(running)
+                # Every shard now waits at its next question. All are asked in as few tiles as they
+                # fill, and each goes on with its part: the order of threads cannot change what any
+                # of them is told.
                 for thread, answer in _answers(query, running):
                     thread.resume(answer)
                 ended = [one for one in running if one.ended]
@@ -278,6 +285,8 @@ def _answers(
         first[thread] = sum(len(one.seeds) for one in first)
     kinds = dict[tuple[object, ...], list[ShardThread[Found]]]()
     for thread in running:
+        # A graph is captured for one set of inputs: with or without gradient, with the same
+        # targets. Only shards that want the same can share a call.
         kinds.setdefault((thread.graded, *thread.targets), []).append(thread)
     for alike in kinds.values():
         names = alike[0].targets

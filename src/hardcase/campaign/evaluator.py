@@ -55,7 +55,7 @@ class Evaluation:
 
 
 class Query:
-    """Asks about the seeds of one shard.
+    """Asks about the images of one shard.
 
     The result never depends on how the rows were cut into calls.
     """
@@ -102,6 +102,9 @@ class Query:
                                 " which this method climbs.",
                                 fix="--method natural-blackbox, or torch operations in decode",
                             )
+                        # The evaluator alone decides what is differentiated: a method that declares
+                        # a black box gets a detached image, so a gradient cannot leak into its
+                        # search by accident.
                         seen = x if self.opened else x.detach()
                         asked: tuple[Callable[..., Answer], ...] = self.everybody
                         if self.claimed:
@@ -145,7 +148,7 @@ class Query:
 
 
 def _origin(rows: Int[Tensor, " m"], seeds: Seeds) -> Seeds:
-    """The seeds of these rows: themselves, no copies, where a CPU says that rows are all in order;
+    """The images of these rows: themselves, no copies, where a CPU says that rows are all in order;
     another device would have to be waited for.
     """
     whole = len(rows) == len(seeds) and steady(rows.device)
@@ -188,7 +191,7 @@ def join_rows(parts: Sequence[Any]) -> Any:
     return type(first)(**{name: join_rows(column) for name, column in columns.items()})
 
 
-# Which candidates become findings, and of what kind.
+# Which candidates become failures, and of what kind.
 
 PENDING = 512
 """Findings that may wait before the rule of keeping is applied to them."""
@@ -202,7 +205,7 @@ NON_FINITE = KINDS.index("non_finite")
 
 class Recorder:
     """Keeps what fails by the method's own oracle, and every answer that is not a number,
-    by the campaign's `keep` rule.
+    by the run's `keep` rule.
     """
 
     def __init__(self, campaign: Campaign, seeds: Seeds) -> None:
@@ -257,7 +260,7 @@ class Recorder:
     ) -> _Candidates:
         """What was evaluated, and which of it is wanted.
 
-        `left`: the subject has left the seed's label; `finite`: its answer is of numbers; `new`:
+        `left`: the model has left the original's label; `finite`: its answer is of numbers; `new`:
         the candidate was not evaluated before; `number`: the seed's queries when it was evaluated.
         """
         peers = torch.empty(len(probe.x), 0, dtype=torch.int64, device=probe.x.device)
@@ -411,12 +414,12 @@ def _picked(images: Sequence[Tensor], rows: Int[Tensor, " r"]) -> Tensor:
 # What a search calls: it meters, records and feeds guides.
 
 Ask = Callable[[Seeds, Sequence[Guide]], Callable[..., Evaluation]]
-"""From the seeds of a shard and its guides: what asks the networks about them."""
+"""From the images of a shard and its guides: what asks the networks about them."""
 
 
 class ShardEvaluator:
-    """Implements `types.Evaluator` for the seeds of one shard: meters, stops finished seeds, keeps
-    findings, feeds guides.
+    """Implements `types.Evaluator` for the images of one shard: meters, stops finished images,
+    keeps failures, feeds guides.
 
     Rows whose target ``seen`` is true were evaluated before: they cost again, but are not counted
     or kept a second time.
@@ -475,7 +478,7 @@ class ShardEvaluator:
     ) -> tuple[Feedback, Tensor]:
         """An evaluation with the gradient of each row's score.
 
-        A method to which the subject is closed gets the gradients of witnesses alone, and pays for
+        A method to which the model is closed gets the gradients of witnesses alone, and pays for
         none. A seed whose gradients are spent gets one plain query and ends.
         """
         targets = targets or {}
@@ -503,7 +506,7 @@ class ShardEvaluator:
     def surrogates(
         self, z: Float[Tensor, "r *code"], rows: Int[Tensor, " r"]
     ) -> tuple[Float[Tensor, "r s"], Float[Tensor, "r s d"]]:
-        """What the method's surrogates say in place of a subject that gives no gradient.
+        """What the method's surrogates say in place of a model that gives no gradient.
 
         Returns:
             Each surrogate's logit margin, and its gradient by the (flattened) code.
@@ -525,7 +528,7 @@ class ShardEvaluator:
         return torch.stack([each.detach() for each in margins], 1), slopes.transpose(0, 1)
 
     def reconstruct(self) -> None:
-        """Spend a query on each seed to see whether its own code, decoded, keeps its label;
+        """Spend a query on each image to see whether its own code, decoded, keeps its label;
         retire those that do not.
         """
         rows = self.live.nonzero().squeeze(1)

@@ -31,10 +31,10 @@ class Searched:
     Args:
         seeds: The images that were searched from.
         findings: What was kept; `findings.seed` are rows of `seeds`.
-        queries: Images of each seed that the subject was given.
+        queries: Images of each original that the model was given.
         gradients: Gradients that were asked for, per seed.
-        attempted: Seeds whose reconstruction keeps its label, none of the target's own class.
-        failing: Candidates of each seed that left its label.
+        attempted: Originals whose reconstruction keeps its label, none of the target's own class.
+        failing: Candidates of each original that left its label.
         seconds: How long the search took.
     """
 
@@ -48,12 +48,12 @@ class Searched:
 
     @property
     def succeeded(self) -> int:
-        """How many seeds have a finding."""
+        """How many images have a failure."""
         return len(set(self.findings.seed.tolist()))
 
     @property
     def success(self) -> float:
-        """The share of attempted seeds with a finding."""
+        """The share of searched images with a failure."""
         return self.succeeded / max(int(self.attempted.sum()), 1)
 
 
@@ -70,19 +70,19 @@ def search(
     shard: int | None = None,
     batch: int | None = None,
 ) -> Searched:
-    """Search all `seeds`, which the subject must classify correctly; guides learn by shard.
+    """Search all `seeds`, which the model must classify correctly; guides learn by shard.
 
     Args:
         subject: The network under test.
         method: What searches it.
         seeds: Where the search starts.
-        peers: Networks to compare the subject with.
-        witnesses: Networks that must keep the label where the subject leaves it.
+        peers: Networks to compare the model with.
+        witnesses: Networks that must keep the label where the model leaves it.
         budget: Replaces what it names of the method's own.
-        keep: Which findings are kept; the method's own rule by default.
+        keep: Which failures are kept; the method's own rule by default.
         seed: The seed of everything random.
-        shard: Seeds that are searched at once; more on a GPU by default.
-        batch: Images that the subject is given in one call; more on a GPU by default.
+        shard: Originals that are searched at once; more on a GPU by default.
+        batch: Images that the model is given in one call; more on a GPU by default.
     """
     keep = keep or method.keep
     if witnesses:
@@ -108,7 +108,7 @@ def search_campaign(
     shard: int = 32,
     rounds: int = 8,
 ) -> Searched:
-    """Search all `seeds`, which the subject must classify correctly, as a run on disk does."""
+    """Search all `seeds`, which the model must classify correctly, as a run on disk does."""
     most = limits(overlay(budget or Budget(), campaign.method.budget), len(seeds))
     guides = (*campaign.method.guides, *campaign.criteria)
     cuts = list(chunks(len(seeds), shard))

@@ -1,4 +1,4 @@
-"""What a campaign is made of: parts, limits per seed, rule of keeping, counts."""
+"""What a run is made of: parts, limits per image, rule of keeping, counts."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from hardcase.types import (
     Tap,
 )
 
-# Which findings of a seed are kept.
+# Which failures of an image are kept.
 
 MANY = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Up to `count` findings of each seed, kind, label (if `per_label`) and cell of a map (by
+    """Up to `count` failures of each image, kind, label (if `per_label`) and cell of a map (by
     `place`): the nearest or the earliest, first what witnesses keep by `target_margin` logits.
     """
 
@@ -65,6 +65,8 @@ class Keep:
         """
         if not self.bounded:
             return torch.arange(len(seed), device=seed.device)
+        # One whole number names the group that competes for a place: image, kind, then label and
+        # cell of a map where these are asked for. Mixed radix, so that no two groups meet.
         group = seed * len(KINDS) + kind
         if self.per_label and len(label):
             group = group * (int(label.max() - label.min()) + 1) + label - label.min()
@@ -76,11 +78,14 @@ class Keep:
             order = distance.argsort(stable=True)
         if kept is not None:
             order = order[torch.relu(self.target_margin - kept[order]).argsort(stable=True)]
+        # Stable sorts from the least to the most important key: distance, then witnesses, then
+        # group. The first `count` of each group win, and ties go to the earlier candidate on every
+        # device.
         order = order[group[order].argsort(stable=True)]
         return order[ordinal(group[order]) < self.count].sort().values
 
     def prune(self, findings: Findings) -> Findings:
-        """The findings that this rule keeps."""
+        """The failures that this rule keeps."""
         rows = self.rows(
             findings.seed,
             findings.kind,
@@ -107,12 +112,12 @@ def parse_keep(text: str) -> Keep:
     raise Problem(f"keep is {text!r}; it is one of {', '.join(named)} or a number above 0.")
 
 
-# Budgets become limits per seed first, so that they hold exactly in any order of work.
+# Budgets become limits per image first, so that they hold exactly in any order of work.
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What each seed may still be asked."""
+    """What each image may still be asked."""
 
     queries: Int[Tensor, " n"]
     gradients: Int[Tensor, " n"]
@@ -125,7 +130,7 @@ class Limits:
 
 
 def limits(budget: Budget, count: int) -> Limits:
-    """Per-seed limits for `count` seeds; a total's remainder goes to the first seeds."""
+    """Per-seed limits for `count` images; a total's remainder goes to the first seeds."""
     return Limits(
         _limit("queries", budget.queries, budget.total_queries, count),
         _limit("gradients", budget.gradients, budget.total_gradients, count),
@@ -161,7 +166,7 @@ def seconds(time: float | str | None) -> float | None:
 
 
 def within(rows: Int[Tensor, " m"], left: Int[Tensor, " n"]) -> Bool[Tensor, " m"]:
-    """Which rows fit into what their seeds have left, counting in order."""
+    """Which rows fit into what their images have left, counting in order."""
     if bool((counted(rows, len(left)) <= left).all()):
         return torch.ones_like(rows, dtype=torch.bool)
     return ordinal(rows) < left[rows]
@@ -170,7 +175,7 @@ def within(rows: Int[Tensor, " m"], left: Int[Tensor, " n"]) -> Bool[Tensor, " m
 def counted(
     rows: Int[Tensor, " m"], count: int, of: Bool[Tensor, " m"] | None = None
 ) -> Int[Tensor, " n"]:
-    """How many rows each of `count` seeds has, or how many that are true in `of`.
+    """How many rows each of `count` images has, or how many that are true in `of`.
 
     Unlike `torch.bincount` it does not wait for a device.
     """
@@ -198,7 +203,7 @@ def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Te
 def computing(kind: str, tile: int | None, precision: str) -> Iterator[None]:
     """One tile of rows and one arithmetic for every call of a network on this kind of device.
 
-    Whatever findings depend on is computed like this: searches, codes of partners, seeds that a
+    Whatever failures depend on is computed like this: searches, codes of partners, images that a
     generator makes.
     """
     if tile is None:
@@ -227,7 +232,7 @@ class Campaign:
             they keep is made by `hardcase.objectives.with_witnesses`.
         margin: By how many logits each witness must keep it.
         criteria: Coverage that is measured on the way.
-        keep: Which findings per seed are kept.
+        keep: Which failures per image are kept.
         batch: Rows that a network is given in one call; changes no result.
         seed: Everything random follows from it.
         tile: Rows of every network call on a device, see `hardcase.models.tiles`; None on a CPU.
@@ -253,7 +258,7 @@ class Campaign:
             raise choice("kind of answer that a method may need", needed, OFFERS)
         if OFFERS.index(offered) < OFFERS.index(needed):
             raise Problem(
-                f'method "{self.method.name}" needs {needed}; subject "{self.subject.name}" offers'
+                f'method "{self.method.name}" needs {needed}; model "{self.subject.name}" offers'
                 f" {offered} only."
             )
         own = {self.subject.hash, getattr(self.subject, "weights", "")} - {""}
@@ -261,18 +266,18 @@ class Campaign:
             if own & {witness.hash, getattr(witness, "weights", "")}:
                 twice = "" if witness.name == self.subject.name else f', as "{witness.name}"'
                 raise Problem(
-                    f'"{self.subject.name}" is the subject and a witness{twice}: '
+                    f'"{self.subject.name}" is the model and a witness{twice}: '
                     "it cannot leave the label and keep it.",
                     fix="another network as --witness",
                 )
 
     def arithmetic(self) -> AbstractContextManager[None]:
-        """The tile and the arithmetic of this campaign, for whoever asks its networks."""
+        """The tile and the arithmetic of this run, for whoever asks its networks."""
         return computing(self.subject.device.type, self.tile, self.precision)
 
     @property
     def failing(self) -> Oracle:
-        """What becomes a finding: every failure, whether witnesses keep the label or not."""
+        """What becomes a failure: every failure, whether witnesses keep the label or not."""
         oracle = self.method.oracle
         if isinstance(oracle, Witnessed):
             return oracle.oracle
@@ -292,7 +297,7 @@ class Campaign:
         return f"Campaign({parts}, seed={self.seed})"
 
     def taps(self) -> list[Mapping[str, Tap]]:
-        """What to keep of the layers of the subject and of each peer."""
+        """What to keep of the layers of the model and of each peer."""
         readers = (
             self.method.taps,
             *(guide.taps for guide in (*self.method.guides, *self.criteria)),
@@ -313,13 +318,13 @@ class Campaign:
         return [own, *peers]
 
     def leaves(self, probe: Probe) -> Bool[Tensor, " m"]:
-        """Whether the subject has left the seed's label, whatever the oracle."""
+        """Whether the model has left the original's label, whatever the oracle."""
         return margin(probe.logits.softmax(1), probe.origin.y) >= MIN_MARGIN
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was spent on each seed and what became of it."""
+    """What was spent on each image and what became of it."""
 
     queries: Int[Tensor, " n"]
     gradients: Int[Tensor, " n"]
@@ -352,9 +357,9 @@ class Shard:
     Args:
         findings: What was kept.
         counts: What was spent on each seed.
-        unfinished: Seeds that a time limit stopped.
+        unfinished: Images that a time limit stopped.
         deltas: What each guide has learned, by name.
-        dropped: Findings of a fast arithmetic that do not survive the network's own.
+        dropped: Failures of a fast arithmetic that do not survive the network's own.
         state: Where the search ended.
     """
 

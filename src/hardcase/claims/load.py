@@ -1,4 +1,4 @@
-"""What a campaign of claims starts from: names and objects become networks that answer claims,
+"""What a run of claims starts from: names and objects become networks that answer claims,
 annotated images become seeds, one for each image and claim about it, and sheets of pictures with
 boxes and masks in the colour of their class, for people to look at.
 """
@@ -262,7 +262,7 @@ def labelled_annotations(images: Images) -> tuple[Annotation, ...]:
 
 
 def task_of_seeds(seeds: Images) -> Task:
-    """The task of networks that seeds with claims are about; ``classes`` without claims."""
+    """The task of networks that images with claims are about; ``classes`` without claims."""
     claims = Claims.of(seeds)
     if claims is None:
         return "classes"
@@ -300,7 +300,8 @@ class _Claim(NamedTuple):
 
 
 def claim_seeds(images: Images, annotations: Sequence[Annotation], task: Task) -> Images:
-    """The seeds of annotated images: the image again for each claim, and the claims in its context.
+    """The originals of annotated images: the image again for each claim, and the claims in its
+    context.
 
     Objects with boxes are claimed to be at their place, pixels to be of their class, and what has
     neither to be there. Names are ``IMAGE#CLASS``, from the second object on ``IMAGE#CLASS-2``.

@@ -154,7 +154,7 @@ RUN = "run:"
 @o.takes(
     *("settings", "device", "batch_size", "offline", "trust_pickle", *o.SAYS),
     model=o.Row("zoo:NAME, file.py:factory ..."),
-    data=o.Row("Images to measure; run:RUN measures the findings of a run."),
+    data=o.Row("Images to measure; run:RUN measures the failures of a run."),
     criteria=o.Row("See: hardcase list criteria.", "A,B:k=3"),
     convention=o.Row("default, or that of a known tool: deepxplore, deepgauge ..."),
     profile=o.Row("Data whose train split gives the profile; that of --data.", "DATA"),
@@ -220,7 +220,7 @@ def _convention(settled: dict[str, Any]) -> str:
 
 
 def _seeds(data: str, images: Images) -> Images | None:
-    """The seeds from which the findings of a run were made, row by row."""
+    """The images from which the failures of a run were made, row by row."""
     if not data.startswith(RUN):
         return None
     from dataclasses import replace
@@ -310,7 +310,7 @@ def environment() -> Iterator[DoctorLine]:
         bits = f"MKL_CBWR={os.environ['MKL_CBWR']}: the same bits in every batch"
         yield DoctorLine("arithmetic", "ok", bits)
     else:
-        bits = "MKL_CBWR is not strict: findings may differ in their last bits"
+        bits = "MKL_CBWR is not strict: failures may differ in their last bits"
         remedy = "unset MKL_CBWR, or set it to AUTO,STRICT before Python starts"
         yield DoctorLine("arithmetic", "warning", bits, remedy)
     yield DoctorLine("threads", "ok", f"{torch.get_num_threads()} of {os.cpu_count()} cores")
@@ -548,7 +548,7 @@ def _smoke(
     *,
     small: bool,
 ) -> DoctorLine:
-    """A few seeds for a few seconds, into a folder that is thrown away."""
+    """A few images for a few seconds, into a folder that is thrown away."""
     from hardcase.config import parse
     from hardcase.context import Context
     from hardcase.runs.plan import plan_of

@@ -156,7 +156,8 @@ VERBS = (
 _LIGHT = ("list", "status", "cite", "cache")
 """Verbs that import neither PyTorch nor what comes with it."""
 _HELP = (
-    "Find realistic inputs on which an image classifier fails, and say how far each can be trusted."
+    "hardcase measures how often your image classifier fails under conditions you choose, and"
+    " shows you the images."
 )
 
 

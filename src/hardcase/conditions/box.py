@@ -510,6 +510,10 @@ def sobol(rng: Rng, rows: Int[Tensor, " n"], count: int, size: int) -> Float[Ten
     """
     if size == 0:
         return torch.zeros(len(rows), count, 0, device=rows.device)
+    # A digital shift: the same random bits are xor-ed into every point of a row. Each point becomes
+    # uniform, while dyadic boxes still hold as many points as before, which is what makes the
+    # points of a row fill the cube evenly. The half puts them into the middle of their cells, off 0
+    # and 1.
     shift = rng.integers(rows, 2**BITS, (size,))
     base = _base(count, size).to(shift.device)
     return ((base[None] ^ shift[:, None]).to(torch.float32) + 0.5) * 2.0**-BITS
@@ -519,5 +523,7 @@ def sobol(rng: Rng, rows: Int[Tensor, " n"], count: int, size: int) -> Float[Ten
 def _base(count: int, size: int) -> Int[Tensor, "k d"]:
     """The first points as whole numbers of `BITS` binary places."""
     engine = torch.quasirandom.SobolEngine(size)  # type: ignore[no-untyped-call]  # torch's own
+    # Unscrambled, so that k points are the first of 2k: more samples continue a run and change
+    # none.
     points: Tensor = engine.draw(count, dtype=torch.float64)
     return points.mul(2**BITS).long()

@@ -1,4 +1,4 @@
-"""Failures too rare for random draws: the volume of the declared box in which an image fails.
+"""Failures too rare for random samples: the volume of the declared ranges in which an image fails.
 
 A volume of the box that was declared, no probability in the field: nobody knows how often a
 condition at the very edge of a range occurs there.
@@ -72,12 +72,16 @@ def find_levels(
     before = torch.full_like(scores[:, 0], -torch.inf)
     found = list[Tensor]()
     while not bool(over.all()):
+        # Half of the particles pass each level, so about 20 levels reach one in a million.
         level = _halving(scores)
         share = (scores > level[:, None]).double().mean(1)
         # where all are alike they only move, for a few rounds
         stalled = torch.where(share == 0, stalled + 1, 0)
         level = torch.where(share == 0, before, level)
         left = torch.where(share == 0, left, left * share)
+        # Two ways to end: nothing rises any more, or what is left lies far below the floor. Both
+        # jump to the failing level, so that the estimate of such a chain is what it has reached,
+        # not a guess.
         level = torch.where((stalled > STALLS) | (left < floor / 100), FAILING, level)
         found.append(torch.where(over, DONE, level))
         over |= level >= FAILING
@@ -96,6 +100,8 @@ def _halving(scores: Float[Tensor, "c p"]) -> Float[Tensor, " c"]:
     half = scores.shape[1] // 2
     ranked = scores.sort(1).values
     level = ranked[:, half - 1]
+    # Saturated networks give many particles exactly one score. Where the median is such a plateau,
+    # nobody exceeds it; the level goes just below, and the plateau itself passes.
     below = torch.where(scores < level[:, None], scores, -torch.inf).amax(1)
     few = (scores > level[:, None]).sum(1) < half // 4
     level = torch.where(few & below.isfinite(), below, level)
@@ -122,6 +128,8 @@ def split(
     estimate = torch.ones(len(chain), dtype=torch.float64, device=g.device)
     for level in levels.unbind(1):
         share = (scores > level[:, None]).double().mean(1)
+        # The product of the shares that pass is unbiased for any levels that were fixed beforehand:
+        # these come from the pilot, whose particles are not used again.
         estimate = torch.where(level == DONE, estimate, estimate * share)
         rows = ((level < FAILING) & (estimate > 0)).nonzero().squeeze(1)
         if len(rows):
@@ -153,6 +161,9 @@ def _raise(
     """
     particles = g.shape[1]
     lost = scores[rows] <= level[rows, None]
+    # Every lost particle draws a random survivor to copy: random keys, lost ones masked, the
+    # largest wins. One argmax serves all chains at once, and its numbers follow from the chain's
+    # name.
     keys = rng.uniform(rows, (particles, particles)).masked_fill(lost[:, None], -1)
     own = torch.arange(particles, device=g.device)
     source = torch.where(lost, keys.argmax(2), own)
@@ -163,6 +174,8 @@ def _raise(
     for _ in range(moves):
         # steps of all sizes: which one suits is not known, and chosen steps would bias
         step = per_row(10 ** (-1.5 * rng.uniform(every)), moved)
+        # Preconditioned Crank-Nicolson: this move leaves the standard normal law as it is whatever
+        # the step, so the only thing to accept or refuse by is the level.
         proposed = (1 - step.square()).sqrt() * moved + step * rng.normal(every, moved.shape[1:])
         new = score(proposed, every)
         taken = new > least
@@ -174,12 +187,12 @@ def _raise(
 
 @dataclass(frozen=True, slots=True)
 class RareTable:
-    """Failing volumes of the declared box, of images of which no random draw failed.
+    """Failing volumes of the declared ranges, of images of which no random sample failed.
 
     Args:
         id: Names of those images.
         volumes: Repeated estimates per image.
-        seeds: All images, those with a failing draw included.
+        seeds: All images, those with a failing sample included.
     """
 
     id: tuple[str, ...]
@@ -208,7 +221,7 @@ class RareTable:
             "above_floor": int((self.volumes.mean(1) >= FLOOR).sum()),
             "floor": FLOOR,
             "repeats": self.volumes.shape[1],
-            "meaning": "volume of the declared box, no probability in the field",
+            "meaning": "volume of the declared ranges, no probability in the field",
         }
 
 
@@ -222,24 +235,24 @@ def measure_rare(
     seed: int = 0,
     tell: Tell | None = None,
 ) -> RareTable:
-    """Estimate the failing volume of images none of whose random draws failed.
+    """Estimate the failing volume of images none of whose random samples failed.
 
     Args:
         subject: The model.
-        images: All images, as their risk was measured.
+        images: All images, as their failure rate was measured.
         box: The declared conditions for images of this shape.
-        table: Their risk.
+        table: Their failure rate.
         repeats: Independent estimates per image, from which the interval follows.
         seed: Everything random follows from it and from the names of the images.
         tell: Told how many images are done.
 
     Raises:
-        Problem: If the risk is of other images, or there are fewer than 20 repeats.
+        Problem: If the failure rate is of other images, or there are fewer than 20 repeats.
     """
     if repeats < REPEATS:
         raise Problem(f"{repeats} repeats are too few for an interval.", fix=f"repeats={REPEATS}")
     if len(table) != len(images):
-        raise Problem(f"the risk of {len(table)} images is given for {len(images)}.")
+        raise Problem(f"the failure rate of {len(table)} images is given for {len(images)}.")
     names = list[str]()
     volumes = list[Tensor]()
     for before, shard in told_shards(images, seeds_at_once(subject, repeats), tell):
@@ -258,10 +271,12 @@ def _volumes(
     origin = seeds_of(images, box, subject.device)
     chains = [f"{name}/{number}" for name in images.id for number in range(repeats)]
     rng = Rng(seed, "rare", keys_of(chains).to(subject.device))
+    # Keys of its own for the pilot: with the same keys the estimate would repeat the pilot's
+    # particles.
     pilot = Rng(seed, "levels", keys_of(images.id).to(subject.device))
 
     def score(g: Float[Tensor, "m e"], chain: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
-        """Logit margins, infinite where a draw fails."""
+        """Logit margins, infinite where a sample fails."""
         of = chain // repeats
         y = origin.y[of]
         # the last number is the pattern: every step of a walk redraws grain and drops

@@ -344,6 +344,8 @@ def _best_limits(
                 if limit.condition in known or (chosen and i < chosen[-1]):
                     bound[place, i] = -1
         order = bound.flatten().argsort(descending=True, stable=True)[:BEAM].tolist()
+        # A beam rather than the best alone: two limits that are weak by themselves may meet in a
+        # corner where the model is bad.
         found = [divmod(i, len(limits)) for i in order if bound.flatten()[i] > 0]
         if found and bound[found[0]] > best[1]:
             place, i = found[0]

@@ -71,6 +71,9 @@ def bisected(
     low = torch.zeros_like(high)
     failed = torch.zeros(len(high), dtype=torch.bool, device=high.device)
     for _ in range(halvings):
+        # Only the failing end is known to fail. Failing need not be monotone along the ray, so the
+        # result is a failing scale with a passing one below it, not the smallest failing scale
+        # there is.
         middle = (low + high) / 2
         now = fails(middle)
         high = torch.where(now, middle, high)
@@ -361,6 +364,8 @@ class _ShardSearch:
         budget = Budget(gradients=gradients)
         adam = AdamAscent(step_size=3.0 / gradients)
         first, asked = self._narrowed(box, right, adam, budget, rounds)
+        # The second climb starts at random places: from the unmodified image alone, gradients that
+        # are 0 there (saturated or masked) would find nothing and look like robustness.
         left = right[~first[2][right]]
         elsewhere = GradientAscent(step_size=3.0 / gradients, jitter=1.0)
         again, more = self._narrowed(box, left, elsewhere, budget, 0)
@@ -388,8 +393,12 @@ class _ShardSearch:
         low, high = torch.zeros(count), torch.ones(count)
         for number in range(rounds + 1):
             last = number == rounds
+            # The last round has the whole box and asks only for images without any failure: a
+            # failure found in a smaller box is a failure of the whole one too.
             open_rows = rows[~fails[rows]] if last else rows
             middle = high if last else (low + high) / 2
+            # Images whose boxes have the same scale are searched together. Halving means there are
+            # at most 2^rounds scales, whatever the number of images.
             for scale in sorted(set(middle[open_rows].tolist())):
                 own = open_rows[middle[open_rows] == scale]
                 found = self._search(box.scaled(scale), own, _scaled(way, scale), budget)

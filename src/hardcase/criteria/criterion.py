@@ -1,4 +1,4 @@
-"""A criterion is a rule and a memory: this class is the one that campaigns and `measure` handle."""
+"""A criterion is a rule and a memory: this class is the one that runs and `measure` handle."""
 
 from __future__ import annotations
 
@@ -452,7 +452,7 @@ def build_criteria(
         graph: The network's layers, see `trace_layers`.
         profile: What training data did to the network, for criteria that compare with it.
         convention: How published ambiguities are settled, see ``hardcase list criteria``.
-        name: Name in a campaign; by default the text of `spec`.
+        name: Name in a run; by default the text of `spec`.
 
     Example:
         >>> import hardcase as hc

@@ -208,6 +208,9 @@ def cover_set(
     conditions = split.conditions(values)
     decisions = split.decisions(values)
     patterns = PatternSet.of(conditions > 0)
+    # Inputs are grouped by the signs of a layer first. Pairs that differ in one sign lie in two
+    # groups that are one bit apart, so no pair of inputs is ever formed: groups are few, pairs are
+    # millions.
     counts = patterns.counts()
     if kind.startswith("value"):
         found = torch.zeros(split.shape, dtype=torch.bool)
@@ -249,6 +252,8 @@ def _resized(
     hit = torch.zeros(len(a), sides.shape[2], dtype=torch.bool)
     for most, least in ((sides[0], sides[1]), (sides[2], sides[3])):
         for one, other in ((a, b), (b, a)):
+            # The best pair of two groups is the largest of one against the smallest of the other:
+            # if these do not reach the factor, no pair does.
             hit |= (most[one] >= factor * least[other]) & (most[one] > least[other])
     return hit
 
@@ -292,6 +297,8 @@ def _look_back(
     for on in (True, False):
         mine = (now > 0) == on
         if kind == "value-sign":
+            # Running extremes over inputs sorted by the condition: `place` is the last input that
+            # is smaller by the factor, so one look there answers for all inputs before it.
             hit |= mine & (~mine).cummax(2).values.gather(2, place)
             continue
         least = now.abs().where(mine, torch.inf).cummin(2).values.gather(2, place)
@@ -308,7 +315,7 @@ def _look_back(
 # of its layer changed) and the decision changes with it (its sign; or its size, its sign kept).
 #
 # Here as a measure of a given test set: any two of its inputs may form the pair (``pairs="all"``),
-# or an input and the seed it was made from (``pairs="seed-test"``). Signs are those of values
+# or an input and the image it was made from (``pairs="seed-test"``). Signs are those of values
 # before the activation; zero counts as negative. Differences: a change in size is a factor up or
 # down, whichever input comes first; value-sign looks at the condition unit's own size, where the
 # authors' tool may take the whole layer's distance.
@@ -356,7 +363,7 @@ class Independence:
         return {"pair": open_[rng.integers(rows, max(1, len(open_))).cpu()]}
 
     def pull(self, batch: ActivationBatch, targets: Targets, memory: Rows) -> Float[Tensor, " m"]:
-        """Change the pair's condition and decision against the seed, and no other sign."""
+        """Change the pair's condition and decision against the original, and no other sign."""
         values = batch.matrix(self.selection)
         anchor = self._anchors(batch, memory)
         score = values.sum(1) * 0
@@ -399,6 +406,7 @@ class Independence:
         tests, seeds = (flag.nonzero().squeeze(1) for flag in (~rows["seed"], rows["seed"]))
         a, b = matches(rows["id"][tests, None], rows["id"][seeds])
         test, seed = tests[a], seeds[b]
+        # Pairs of two old rows are in the digest already; only pairs with a new member are formed.
         fresh = (test >= done) | (seed >= done)
         test = test[fresh]
         seed = seed[fresh]
@@ -451,7 +459,7 @@ class Independence:
         return matches(wanted, hash_signs(seen))
 
     def _anchors(self, batch: ActivationBatch, memory: Rows) -> Float[Tensor, "m u"]:
-        """The values of each row's seed; not-a-number while the seed is unknown."""
+        """The values of each row's seed; not-a-number while the image is unknown."""
         own = self._rows(batch)
         rows = memory.all()
         values = torch.full(own["values"].shape, torch.nan)

@@ -72,11 +72,13 @@ class Bits:
         usable: Bool[Tensor, " r"] | None = None,
         tries: int = 32,
     ) -> Int[Tensor, " n"]:
-        """Draw for each seed an uncovered cell (row times `columns` plus place), or any if none."""
+        """Draw for each image an uncovered cell (row times `columns` plus place), or any if
+        none.
+        """
         rows = torch.arange(self.rows)
         if usable is not None and bool(usable.any()):
             rows = usable.cpu().nonzero().squeeze(1)
-        # Most cells are free most of the time: draw a few for each seed and take the first free
+        # Most cells are free most of the time: draw a few for each image and take the first free
         # one; only where all were covered is the list of free cells made.
         row, place = (
             rng.integers(seeds, high, (tries,)).cpu() for high in (len(rows), self.columns)

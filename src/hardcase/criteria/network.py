@@ -93,7 +93,7 @@ class LayerGraph:
         return tuple(layer for layer in self.layers if layer.kind in kinds)
 
     def prefixed(self, prefix: str) -> LayerGraph:
-        """The same layers under other names: a campaign shows those of a peer as ``peer0/NAME``."""
+        """The same layers under other names: a run shows those of a peer as ``peer0/NAME``."""
         return LayerGraph(tuple(replace(one, name=prefix + one.name) for one in self.layers))
 
 

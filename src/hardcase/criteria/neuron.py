@@ -25,7 +25,7 @@ from hardcase.types import Scores, Targets
 # open unless the convention says otherwise. The counting of units with both corners seen is that of
 # the project "Adversarial image generation based on various neuron coverage". Not-a-number reaches
 # no corner. Layer-SNAC differs from MaXplore's: there the bounds start at zero, are raised to each
-# seed's own values first, and the first layer is left out of the plots.
+# original's own values first, and the first layer is left out of the plots.
 
 
 @dataclass(frozen=True)

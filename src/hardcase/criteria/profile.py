@@ -103,7 +103,7 @@ class Memo:
 
 
 class ActivationBatch:
-    """Activations and answers of `m` rows, with their labels and seeds where these are known."""
+    """Activations and answers of `m` rows, with their labels and images where these are known."""
 
     def __init__(
         self,

@@ -95,6 +95,9 @@ def _whitening(
 ) -> tuple[Float[Tensor, "r d"], float, Float[Tensor, "s d"]]:
     """The whitening along directions that vary, the log of the spread, and the other directions."""
     units = len(covariance)
+    # Units that are always 0 (dead ReLUs) or copies of each other make the covariance singular. A
+    # pseudo-inverse would give such directions weight 0 and call a trace usual that leaves them: so
+    # they are split off, and a trace that departs along them is infinitely surprising (`leaves`).
     rank = _rank(covariance)
     if rank == units:
         root = torch.linalg.cholesky(covariance)
@@ -111,6 +114,8 @@ def _rank(covariance: Float[Tensor, "d d"]) -> int:
     """The rank of the correlations, so that units of other scales count alike."""
     scale = covariance.diagonal().sqrt()
     known = scale > 0
+    # Rank of the correlations, not of the covariances: a unit with small outputs is no less a
+    # direction than one with large outputs.
     correlation = (covariance / scale / scale[:, None])[known][:, known]
     if not len(correlation):
         return 0
@@ -195,6 +200,9 @@ class ReferencePoints:
             raise Problem("there is nothing to be near to: the corpus is empty.")
         if len(self.values) <= SMALL or not len(points):
             return self._brute(points, skip)
+        # One matrix product ranks all points by half a squared distance less a constant of the row.
+        # It is fast and cancels digits, so it only nominates; distances are computed again from
+        # differences.
         approximate = torch.addmm(self.half, points - self.centre, self.centred.t(), alpha=-1)
         if skip is not None:
             approximate.scatter_(1, skip[:, None], torch.inf)
@@ -202,6 +210,8 @@ class ReferencePoints:
         distance = (points[:, None] - self.values[places]).norm(dim=2)
         best, winner = distance.min(1)
         index = places.gather(1, winner[:, None]).squeeze(1)
+        # Where rounding could have hidden the nearest point the row is computed by brute force:
+        # results are those of exact distances, ties to the first, on every device.
         again = doubtful.nonzero().squeeze(1)
         if len(again):
             if skip is not None:
@@ -213,6 +223,8 @@ class ReferencePoints:
         self, points: Tensor, approximate: Float[Tensor, "m n"]
     ) -> tuple[Int[Tensor, "m c"], Tensor]:
         """The places of the best few, and the rows where another one might be better."""
+        # Two stages, since topk over 60,000 points is slow: the best blocks by their minimum, then
+        # the best points inside these. The first block left out bounds everything in the others.
         least = torch.unflatten(approximate, 1, (-1, BLOCK)).amin(2)
         blocks = least.topk(CANDIDATES + 1, dim=1, largest=False, sorted=True)
         number = torch.arange(BLOCK, device=points.device)
@@ -439,6 +451,7 @@ def _log_kernels(
         exponent = exponent.scatter(1, skip[:, None], -torch.inf)
     if exponent.requires_grad:
         return exponent.logsumexp(1) - lengths.squeeze(1)
+    # In place and by hand: logsumexp would copy the largest table of this measurement.
     most = exponent.amax(1, keepdim=True)
     # terms too small to count are kept out of the slow denormal range
     summed = exponent.sub_(most).clamp_min_(-80).exp_().sum(1).log()

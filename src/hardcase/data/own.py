@@ -402,12 +402,12 @@ def known_key(table: Sequence[str] | dict[str, Any], known: Sequence[str], name:
     return found
 
 
-# Parquet files with encoded images: Hugging Face data sets, and the findings of a run.
+# Parquet files with encoded images: Hugging Face data sets, and the failures of a run.
 
 
 @data("parquet:PATH", needs="columns image and label (or expected)", laws=_SPLIT)
 def read_parquet(path: Path, split: str) -> OwnData:
-    """Parquet file or folder with encoded images and labels, as Hugging Face data sets and findings
+    """Parquet file or folder with encoded images and labels, as Hugging Face data sets and failures
     are.
 
     One file, or all ``*.parquet`` below a folder; files named ``train*`` and ``test*`` are the
@@ -435,11 +435,11 @@ def read_run(path: Path, split: str) -> OwnData:
     files = sorted((path / "findings").glob("part-*.parquet"), key=lambda file: natural(file.name))
     if not (path / "run.json").exists() and not files:
         raise Problem(
-            f"{path} is not a run: it has neither run.json nor findings.",
+            f"{path} is not a run: it has neither run.json nor failures.",
             fix="run:RUN with the --out folder",
         )
     if not files:
-        raise Problem(f"the run {path} has no findings yet.", fix=f"hardcase status {path}")
+        raise Problem(f"the run {path} has no failures yet.", fix=f"hardcase status {path}")
     return _read(files, files, path.resolve().name, path, divided=True)
 
 

@@ -1,4 +1,4 @@
-"""Names become generators: fresh ones, trained ones, ones read from a folder, and a campaign's."""
+"""Names become generators: fresh ones, trained ones, ones read from a folder, and a run's."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ class Generator:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorSelection:
-    """How the generator of a campaign is found or trained, and which space it opens."""
+    """How the generator of a run is found or trained, and which space it opens."""
 
     method: str
     perturbs: bool
@@ -350,7 +350,7 @@ class GeneratorSelection:
 
     @property
     def _logits(self) -> Callable[[Tensor], Tensor] | None:
-        """The subject's logits, where the subject is a network of this process."""
+        """The model's logits, where the model is a network of this process."""
         subject = self.subject
         return (lambda x: subject(x).logits) if isinstance(subject, Subject) else None
 

@@ -267,7 +267,7 @@ def verified_seeds(
     verifiers: Sequence[Model],
     **how: Any,
 ) -> tuple[Images, dict[str, Any]]:
-    """Fresh samples that the subject and most of `verifiers` classify as asked, and counts."""
+    """Fresh samples that the model and most of `verifiers` classify as asked, and counts."""
     tally = {"generated": 0, "correctly_classified": 0, "verified": 0}
     others = majority(verifiers)
 
@@ -341,13 +341,13 @@ def fresh(
         if not bool(good.any()):
             raise Problem(
                 f"all of the generator's samples of {names} are refused twenty times over.",
-                "A search needs seeds that the subject, and who else checks them, gets right.",
+                "A search needs images that the model, and who else checks them, gets right.",
                 fix="a better generator (more --epochs), or another model",
                 code=NO_SEEDS,
             )
         _log.warning(
-            "%d of %d seeds are left out: samples of %s were refused twenty times over by the"
-            " subject or who else checks them",
+            "%d of %d images are left out: samples of %s were refused twenty times over by the"
+            " model or who else checks them",
             *(len(refused), count, names),
         )
     rows = good.nonzero().squeeze(1)

@@ -73,7 +73,7 @@ def tenths(hits: Int[Tensor, "m u"]) -> Int[Tensor, "m u"]:
     return torch.where(hits > 0, 10 * rank // covered.clamp_min(1), -1)
 
 
-# How ADAPT breeds strategy vectors, for `g` groups at once: all seeds together, or each alone.
+# How ADAPT breeds strategy vectors, for `g` groups at once: all images together, or each alone.
 
 LIMIT = 5.0
 """Entries of a strategy vector lie between minus and plus this."""
@@ -144,7 +144,7 @@ class Pools:
             self.inherited = len(group)
 
     def next(self, rows: Int[Tensor, " m"], rng: Rng) -> Float[Tensor, "m f"]:
-        """The next vector for each of these seeds; what their last ones covered is recorded."""
+        """The next vector for each of these images; what their last ones covered is recorded."""
         self._grow(rows)
         group, turn = self._groups(rows)
         ended = self.walking[rows]
@@ -164,7 +164,7 @@ class Pools:
         return vector
 
     def cover(self, rows: Int[Tensor, " m"], active: Bool[Tensor, "m u"]) -> None:
-        """Note what the vectors that these seeds follow have covered."""
+        """Note what the vectors that these images follow have covered."""
         self._grow(rows)
         self.running.index_put_((rows,), self.running[rows] | active)
 
@@ -180,7 +180,7 @@ class Pools:
         return {"vector": vector.cpu(), "cover": cover.cpu()}
 
     def _groups(self, rows: Int[Tensor, " m"]) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
-        """The group of each seed, and its turn within the group."""
+        """The group of each image, and its turn within the group."""
         turn = torch.arange(len(rows), device=rows.device)
         return rows * self.each, turn * (not self.each)
 
@@ -209,7 +209,7 @@ class Pools:
         self.written = self.written.index_add(0, group, torch.ones_like(group))
 
     def _grow(self, rows: Int[Tensor, " m"]) -> None:
-        """Make room for these seeds and their groups; a new pool counts as used up."""
+        """Make room for these images and their groups; a new pool counts as used up."""
         groups, _ = self._groups(rows)
         for name in ("pool", "written", "vectors", "covers"):
             setattr(self, name, grown(getattr(self, name), groups))

@@ -1,16 +1,16 @@
 """A map of failures over two or three measured features: MAP-Elites as a guide.
 
 J.-B. Mouret, J. Clune, "Illuminating search spaces by mapping elites", 2015,
-https://arxiv.org/abs/1504.04909. Each cell keeps the failing candidate nearest to its seed, one
+https://arxiv.org/abs/1504.04909. Each cell keeps the failing candidate nearest to its image, one
 that every witness keeps going before one that not. The judge is never asked. `choose` aims at cells
-without a failure and gives, for each seed, the candidate of its own that came nearest to the cell
+without a failure and gives, for each image, the candidate of its own that came nearest to the cell
 as the parent to mutate; `gain` says how much a candidate adds to its cell.
 
 What a cell keeps is the least by (witnessed first, distance, number of the seed, order of looking),
 which is a total order, so maps of shards merge in any grouping to the same bytes. Differences from
-the reference: parents are kept for each seed apart, as a code means something for its own seed
+the reference: parents are kept for each image apart, as a code means something for its own seed
 only; they are the seed's candidates of the highest score in each cell and need not fail; cells near
-to what a seed has reached are aimed at more often.
+to what an image has reached are aimed at more often.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class CellGrid:
 
 
 def pixel_distance(probe: Probe) -> Float[Tensor, " m"]:
-    """The Euclidean distance of candidates from their seeds' images."""
+    """The Euclidean distance of candidates from their originals' images."""
     gap = (probe.x - probe.origin.x).flatten(1)
     return gap.square().sum(1).sqrt()
 
@@ -141,10 +141,10 @@ class Archive:
     Args:
         grid: The cells.
         oracle: Which candidates fail.
-        objective: Which candidates of a seed are the better parents.
+        objective: Which candidates of an image are the better parents.
         witnessed: Which failures all witnesses keep; None where there are no witnesses.
         distance: How far a candidate is from its seed.
-        capacity: Candidates of each seed that may become parents.
+        capacity: Candidates of each image that may become parents.
         base: What earlier rounds found.
     """
 
@@ -183,9 +183,9 @@ class Archive:
         return WITNESSED
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
-        """For each seed a cell that is not filled, near to what the seed has reached and drawn the
-        rarer the more often it was aimed at, and the seed's candidate nearest to it; nothing before
-        any candidate was seen."""
+        """For each image a cell that is not filled, near to what the image has reached and drawn
+        the rarer the more often it was aimed at, and the seed's candidate nearest to it; nothing
+        before any candidate was seen."""
         if not len(rows) or not self.parents.known(rows):
             return {}
         level = torch.maximum(self.base["level"], self.own["level"])
@@ -352,7 +352,7 @@ def _merged(states: Sequence[State]) -> State:
 
 
 class _Parents:
-    """For each seed its own image and the best candidate of each cell that it reached last."""
+    """For each original its own image and the best candidate of each cell that it reached last."""
 
     def __init__(self, cells: int, features: int, capacity: int) -> None:
         self.cells = cells
@@ -400,6 +400,8 @@ class _Parents:
             setattr(self, name, grown(getattr(self, name), rows))
         values = {"cell": cell, "place": place, "score": score.to(self.score), "code": code}
         order = (-score).argsort(stable=True)
+        # Of candidates of this very call that fall into one cell only the best goes on: otherwise
+        # two of them would write into the same slot, in an order that a device does not promise.
         best = order[ordinal((rows * self.cells + cell)[order]) == 0].sort().values
         slot = self.slot[rows[best], cell[best]]
         old = slot >= 0
@@ -408,6 +410,7 @@ class _Parents:
         new = best[~old]
         self.size, stays, slot = appended(self.size, rows[new], self.capacity)
         new = new[stays]
+        # A full table gives up a slot: the cell that pointed to it is empty again.
         gone = self.cell[rows[new], slot]
         taken = gone >= 0
         self.slot[rows[new][taken], gone[taken]] = -1

@@ -1,4 +1,4 @@
-"""A fuzzer's corpus: the candidates of every seed that were new, and which to mutate next."""
+"""A fuzzer's corpus: the candidates of every image that were new, and which to mutate next."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from hardcase.types import Guide, Oracle, Probe, State, Tap, Targets
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What a schedule knows of each seed's entries: how many there are, how often each was picked,
-    and where it stopped last time.
+    """What a schedule knows of each original's entries: how many there are, how often each was
+    picked, and where it stopped last time.
     """
 
     rows: Int[Tensor, " m"]
@@ -31,7 +31,7 @@ class Entries:
 
 
 Schedule = Callable[[Entries, Rng], tuple[Tensor, Tensor]]
-"""An entry for each seed, and the new cursors."""
+"""An entry for each image, and the new cursors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Corpus:
         return self.novelty.taps
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
-        """A parent for each seed, with its columns; nothing before any seed was evaluated."""
+        """A parent for each image, with its columns; nothing before any seed was evaluated."""
         if not len(self.size) or not len(rows):
             return {}
         slots = self._by_age(rows)
@@ -192,13 +192,13 @@ class Corpus:
             }
 
     def _first(self, probe: Probe) -> Bool[Tensor, " m"]:
-        """Whether a row is the first of its seed: the seed itself, always an entry."""
+        """Whether a row is the first of its seed: the image itself, always an entry."""
         rows = row_of(probe)
         known = torch.nn.functional.pad(self.size.to(rows.device), (0, 1 + int(rows.max())))
         return (known[rows] == 0) & (ordinal(rows) == 0)
 
     def _by_age(self, rows: Int[Tensor, " m"]) -> Int[Tensor, "m e"]:
-        """The slots of each seed's entries: the seed, then from the oldest to the newest."""
+        """The slots of each original's entries: the image, then from the oldest to the newest."""
         age = torch.arange(self.capacity, device=rows.device)
         gone = (self.size[rows] - self.capacity).clamp_min(0)[:, None]
         return torch.where(age == 0, 0, 1 + (age - 1 + gone) % (self.capacity - 1))

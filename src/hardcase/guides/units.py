@@ -16,7 +16,7 @@ from hardcase.registry import guide
 from hardcase.tensors import ordinal
 from hardcase.types import Guide, Oracle, Probe, State, Tap, Targets
 
-# How often each unit was covered, for all seeds together or for each of them alone.
+# How often each unit was covered, for all images together or for each of them alone.
 
 
 @runtime_checkable
@@ -46,8 +46,8 @@ def grown(table: Tensor, rows: Int[Tensor, " m"], fill: float = 0) -> Tensor:
 def appended(
     size: Int[Tensor, " g"], rows: Int[Tensor, " m"], capacity: int
 ) -> tuple[Int[Tensor, " g"], Bool[Tensor, " m"], Int[Tensor, " s"]]:
-    """Append entries to their seeds' tables of `capacity` slots: the new sizes, which entries stay,
-    and their slots. The first of a seed keeps slot 0; later ones replace the oldest.
+    """Append entries to their images' tables of `capacity` slots: the new sizes, which entries
+    stay, and their slots. The first of an image keeps slot 0; later ones replace the oldest.
     """
     number = size[rows] + ordinal(rows)
     size = size.index_add(0, rows, torch.ones_like(rows))
@@ -57,9 +57,9 @@ def appended(
 
 
 class Hits:
-    """Hit counts of `units`: one table for all seeds, or (`each`) a row for every seed of a shard.
+    """Hit counts of `units`: one table for all images, or (`each`) a row for every seed of a shard.
 
-    A shared table merges by addition. Tables of single seeds belong to their shard and are not
+    A shared table merges by addition. Tables of single images belong to their shard and are not
     handed on; their sums are.
 
     Args:
@@ -126,7 +126,7 @@ class UnitGuide:
 
 
 def row_of(probe: Probe) -> Int[Tensor, " m"]:
-    """The seeds' places in their shard as the search named them; by default the first."""
+    """The images' places in their shard as the search named them; by default the first."""
     return probe.targets.get("row", torch.zeros_like(probe.origin.y))
 
 
@@ -149,7 +149,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What a pick may know: the seeds' rows, hit counts by row, each row's last scaled values (NaN
+    """What a pick may know: the images' rows, hit counts by row, each row's last scaled values (NaN
     where there are none), and what is known from the start.
     """
 
@@ -173,7 +173,7 @@ FIRST: Mapping[str, Callable[[Board], Tensor]] = {
     "most": lambda board: board.hits,
     "least": lambda board: -board.hits,
 }
-"""Those with the greatest keys, without a draw: the most or least covered (ADAPT's DLFuzz)."""
+"""Those with the greatest keys, without a sample: the most or least covered (ADAPT's DLFuzz)."""
 NEAR = {"across": -1, "apart": 1}
 """Units near the threshold (strategy 4), pushed to its other side, or away from it as the code."""
 STRATEGIES = (*DRAWN, *FIRST, *NEAR)
@@ -248,11 +248,11 @@ class Forgetful:
 
 @guide("deviating", needs="peers", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 class Deviating(Forgetful):
-    """Draws, for each walk, which of `models` is to leave the others: 0 the subject,
+    """Draws, for each walk, which of `models` is to leave the others: 0 the model,
     then the peers. It remembers nothing.
 
     Args:
-        models: Number of networks, the subject among them.
+        models: Number of networks, the model among them.
     """
 
     name = "deviating"
@@ -326,7 +326,7 @@ class FailingOnly:
 @guide("strategies", needs="activations", paper="Guo et al., ESEC/FSE 2018")
 class Strategies(UnitGuide):
     """Picks `count` units a walk, shared out evenly between strategies; or (`cycle`) these take
-    turns, a new one whenever a seed starts again.
+    turns, a new one whenever an image starts again.
 
     Args:
         name: The target by which it names units.
@@ -430,7 +430,7 @@ class Strategies(UnitGuide):
 class StrongestUnits(Forgetful):
     """For walk number w, the `k` units of group w (``groups[w]``: the first of its units and their
     number) that are strongest on the seed. Groups of one unit each are One-MaXplore. It remembers
-    the seeds of a shard and hands nothing on.
+    the images of a shard and hands nothing on.
 
     Args:
         name: The target by which it names units.
@@ -470,7 +470,7 @@ class StrongestUnits(Forgetful):
         return {f"{self.name}/unit": self.units[rows, targets["walk"]]}
 
     def update(self, probe: Probe) -> None:
-        """Note the strongest units of each group when a seed itself is evaluated."""
+        """Note the strongest units of each group when an image itself is evaluated."""
         if "row" not in probe.targets or f"{self.name}/unit" in probe.targets:
             return
         rows = probe.targets["row"]

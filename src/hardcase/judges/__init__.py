@@ -1,4 +1,4 @@
-"""Judges: has an image kept its label, how visible is its change, which findings are alike."""
+"""Judges: has an image kept its label, how visible is its change, which failures are alike."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def trusted(answers: Sequence[PersonAnswer]) -> list[PersonAnswer]:
 def apply_answers(
     verdicts: Verdicts, ids: Sequence[str], answers: Sequence[PersonAnswer]
 ) -> Verdicts:
-    """Let a person's answer about a finding stand in place of the networks' verdict on it; the
+    """Let a person's answer about a failure stand in place of the networks' verdict on it; the
     column ``by`` says who decided.
     """
     given = {one.image: one.verdict for one in answers if not one.check}

@@ -178,7 +178,7 @@ TEXTURED = 256
 LIMIT = 20.0
 """Signals are cut off here."""
 DISAGREE = -1
-"""What is seen where some lineages name the expected class first and others do not."""
+"""What is seen where some model families name the expected class first and others do not."""
 _Self = TypeVar("_Self", bound=nn.Module)
 
 
@@ -267,7 +267,7 @@ class FeaturePanel(SignalSource):
 
     def votes(self, seen: Sequence[Sequence[Answer]]) -> Float[Tensor, "l m k"]:
         """Return log-probabilities by every lineage: the mean over the probes that have a weight,
-        and all views, of its networks. A network of unknown lineage is one of its own.
+        and all views, of its networks. A network of unknown model family is one of its own.
         """
         opinions: dict[str, list[Tensor]] = {}
         for probe in _probes(self.classifiers):
@@ -339,7 +339,7 @@ def fit(
     seed: int = 0,
     tell: Tell | None = None,
 ) -> FeaturePanel:
-    """Fit a panel to training images, which must not hold the seeds that it will judge."""
+    """Fit a panel to training images, which must not hold the originals that it will judge."""
     if not any(each.classifies for each in encoders):
         raise Problem(
             "a panel for photographs needs a network that classifies.",

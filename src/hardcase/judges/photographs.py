@@ -1,6 +1,6 @@
 """Judges of photographs by networks that others have trained and that took no part in the search.
 
-`feature_judge` reads their features, fitted to photographs that are no seeds, and is kept in the
+`feature_judge` reads their features, fitted to photographs that are no images, and is kept in the
 cache. For `reserved_judge` nothing has to be made: one network reads photographs of ImageNet's kind
 as it is, so a run is judged in seconds.
 """
@@ -47,7 +47,7 @@ TOP = 5
 
 @dataclass(frozen=True, eq=False)
 class ReservedJudge:
-    """One network of another lineage than any that the search has used.
+    """One network of another model family than any that the search has used.
 
     The label is kept where the network's first answer, over an image and its mirror image, is the
     label; it is lost where the label is not among its first five although it reads the original
@@ -210,7 +210,7 @@ def feature_judge(
         raise Problem(
             f"there are {len(train)} training images; a judge needs {FEWEST_IMAGES} to know what is"
             " usual.",
-            fix="more photographs beside the seeds: a folder train/ and a folder test/",
+            fix="more photographs beside the images: a folder train/ and a folder test/",
         )
     encoders = [*encoders] or [
         encoder_of(spec, train, test, device=device, offline=offline) for spec in specs

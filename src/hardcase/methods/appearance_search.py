@@ -1,4 +1,4 @@
-"""Natural failures: another appearance of the image that the subject alone misreads."""
+"""Natural failures: another appearance of the image that the model alone misreads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def natural(
     search: str = "",
     objective: str = "",
 ) -> Method:
-    """The seed's own image, bent and lit otherwise, until the subject leaves a label others keep.
+    """The original's own image, bent and lit otherwise, until the model leaves a label others keep.
 
     Adam on the code of a space of appearance raises the logit margin of the best wrong class; with
     witnesses, what they lack to keep the label is subtracted. From the first (witnessed) failure
@@ -47,11 +47,11 @@ def natural(
         space: A product of warp, camera, light, weather, focus and sensor; ``auto`` takes a warp
             for small images and warp and light for photographs. A space of your own is
             ``file.py:name``.
-        gradients: Budget per seed; 100 for small images, 60 for photographs by default.
+        gradients: Budget per original; 100 for small images, 60 for photographs by default.
         step_size: Step of Adam, in units of each coordinate's natural range.
-        bisections: Halvings of the way back toward the seed.
+        bisections: Halvings of the way back toward the original.
         target_margin: Logits by which witnesses should keep the label where the budget allows; by
-            default 12 for small images, for photographs no more than the campaign's margin.
+            default 12 for small images, for photographs no more than the run's margin.
     """
     made = _space(space, shape)
     usual = (60, 0.0)
@@ -94,22 +94,22 @@ def natural_blackbox(
 ) -> Method:
     """`natural` by queries alone, with scores or with labels.
 
-    Where networks that stand in for the subject can be had (small grey images with a training
-    split), their gradients are followed, corrected by the subject's answers, together with the
+    Where networks that stand in for the model can be had (small grey images with a training
+    split), their gradients are followed, corrected by the model's answers, together with the
     witnesses' own. Elsewhere it is an evolution strategy whose spread grows until something fails.
 
     Args:
-        subject: The network under test; a campaign fills it in.
-        surrogates: Networks whose gradients stand for the subject's; a campaign fills them in.
+        subject: The network under test; a run fills it in.
+        surrogates: Networks whose gradients stand for the model's; a run fills them in.
         space: As for `natural`.
-        queries: Budget per seed; by default 400, with surrogates and scores 200.
+        queries: Budget per original; by default 400, with surrogates and scores 200.
         search: ``surrogates``, ``evolution``, or whichever can be had.
         step_size: Step of Adam, in units of each coordinate's natural range.
-        noise: How far beside the current point the subject is asked, to learn what surrogates miss;
+        noise: How far beside the current point the model is asked, to learn what surrogates miss;
             by default 0.03, with labels alone 0.05.
         pairs: Antithetic pairs of candidates per step of the evolution strategy.
         spread: First standard deviation of its candidates, in units of the natural range.
-        bisections: Halvings of the way back toward the seed.
+        bisections: Halvings of the way back toward the original.
     """
     if search == "surrogates" and not surrogates:
         raise Problem(

@@ -26,7 +26,7 @@ Deviates = Literal["subject", "random"]
 PAPER = "Pei, Cao, Yang and Jana, SOSP 2017"
 _ALONE = (
     "deepxplore runs its one-model form, as no --peer was given: "
-    "the seed's label falls and idle units rise."
+    "the original's label falls and idle units rise."
 )
 
 
@@ -35,7 +35,7 @@ _ALONE = (
     paper=PAPER,
     cite="pei2017deepxplore",
     differences="from @code: a random model deviates, a new idle neuron each step, several black "
-    "squares at once; from the paper: networks see clipped 8-bit images, seeds are visited once "
+    "squares at once; from the paper: networks see clipped 8-bit images, each is visited once "
     "and together",
     peers="wanted",
 )
@@ -58,18 +58,18 @@ def deepxplore_published(
 ) -> Method:
     """DeepXplore's Algorithm 1: a random model deviates, each step pushes a new idle neuron.
 
-    Paper and code share the coverage of findings only, the raw channel means that are pushed, and
+    Paper and code share the coverage of failures only, the raw channel means that are pushed, and
     the unclipped walk. They disagree in three places, which are options: the `deviating` model (the
     code's is always the first), every how many steps another neuron is drawn (`renew`; the code's 0
     means one neuron per walk), and the black squares, `count` of which stay in place (the code's 0
     means one that is drawn anew each step and dropped where the mean gradient inside it is not
     negative). A `size` of 0 takes the published ones for digits or for photographs.
 
-    Seeds are visited together, so coverage is shared when a round ends (``campaign.shard=1``,
+    Images are visited together, so coverage is shared when a round ends (``campaign.shard=1``,
     ``campaign.round=1`` for one by one).
 
     Args:
-        peers: Networks that should agree with the subject.
+        peers: Networks that should agree with the model.
         constraint: What may change: ``light``, ``occlusion``, ``blackout`` or ``none`` (any pixel).
         size: Side of a square in pixels; 0: as published.
         count: Black squares that stay in place; 0: one that is drawn anew each step.
@@ -115,19 +115,19 @@ def deepxplore_published(
     paper=PAPER,
     cite="pei2017deepxplore",
     differences="from @paper and @code: clipped candidates, steps of 0.02 instead of 10, logits, "
-    "any criterion with its own gradient, a new target every ten steps, the subject deviates, "
+    "any criterion with its own gradient, a new target every ten steps, the model deviates, "
     "constraints as spaces, coverage learns from every query",
     peers="wanted",
     toy={"gradients": 60, "step_size": 0.05},
     presets={
         "code": Preset(
-            summary="DeepXplore's code: the subject deviates, one idle neuron per walk, a random "
+            summary="DeepXplore's code: the model deviates, one idle neuron per walk, a random "
             "square each step for blackout",
             make=deepxplore_published,
             options={"constraint": "occlusion", "count": 0, "renew": 0, "deviating": "subject"},
-            differences="from @paper: the subject deviates, one idle neuron per walk, one random "
+            differences="from @paper: the model deviates, one idle neuron per walk, one random "
             "square per step, occlusion at the top left; from the code: networks see clipped 8-bit "
-            "images, only correctly classified seeds, each once",
+            "images, only correctly classified originals, each once",
             facts={"toy": {"size": 6}},
         ),
         "adapt": Preset(
@@ -169,8 +169,8 @@ def deepxplore(
     Learning Systems. SOSP 2017. https://arxiv.org/abs/1705.06640
 
     Differences from the reference: the code takes probabilities for ImageNet; `constraint` is a
-    space, so occlusion and squares have fixed places per seed; a seed on which the models differ
-    from the start is a finding at distance 0 (the code counts its coverage only).
+    space, so occlusion and squares have fixed places per image; an image on which the models differ
+    from the start is a failure at distance 0 (the code counts its coverage only).
     ``criterion="none"`` leaves the coverage term out, ``"random"`` pushes any unit.
 
     Args:
@@ -226,7 +226,7 @@ def _method(
 
 _WITHOUT_PEERS = (
     "maxplore runs without other models, as no --peer was given: "
-    "the seed's label falls while units rise."
+    "the original's label falls while units rise."
 )
 STRONGEST = "strongest"
 MAXPLORE_CODED: dict[str, Any] = {"cover": 1.0, "step_size": 0.15, "scale": False, "clip": False}
@@ -285,7 +285,7 @@ def maxplore(
 ) -> Method:
     """Each filter's strongest units pushed beyond their training range, models driven apart.
 
-    From each seed there is one walk per filter, in which its `k` strongest units rise together.
+    From each image there is one walk per filter, in which its `k` strongest units rise together.
 
     Te Wei Lee. MaXplore: Deep Learning Testing Inputs Generation Based on DeepXplore. Report,
     Singapore Management University, 2020. Forms: ``one`` (a walk for every unit of the first

@@ -48,11 +48,11 @@ TOY = {"step_size": 0.3, "gradients": 30}
     paper=ADAPT_PAPER,
     cite="lee2020adapt",
     differences="from @paper: logits instead of probabilities, scaled instead of raw gradients, "
-    "clipped candidates, strategies shared by all seeds instead of one fuzzer per seed",
+    "clipped candidates, strategies shared by all images instead of one fuzzer per image",
     toy={"gradients": 36},
     presets={
         "paper": Preset(
-            summary="ADAPT as published: one fuzzer per seed, probabilities, raw gradients, three "
+            summary="ADAPT as published: one fuzzer per image, probabilities, raw gradients, three "
             "steps per queue entry",
             options=AS_CODED,
             differences="as published and coded; from both: networks see clipped 8-bit images, a "
@@ -104,7 +104,7 @@ def adapt(
         metric: Coverage that strategies are rewarded for: ``nc`` or ``tknc``.
         neurons: Neurons that are pushed at a time.
         strategies: Fixed strategies in place of learnt ones.
-        shared: Seeds of a shard share what was learnt.
+        shared: Images of a shard share what was learnt.
         scale: Scale the activations of each layer to [0, 1] before the threshold.
     """
     units = adapt_neurons(profile, subject, threshold, {"nc": 0, "tknc": 3}[metric])
@@ -150,7 +150,7 @@ PUBLISHED: dict[str, Any] = {
     "clip": False,
     "gradients": 300,
 }
-"""What paper and code share: an entry is predicted first, and a seed ends with its queue."""
+"""What paper and code share: an entry is predicted first, and an image ends with its queue."""
 
 
 @method(
@@ -160,7 +160,7 @@ PUBLISHED: dict[str, Any] = {
     differences=(
         "from @paper and @code: clipped candidates, all four strategies (the fourth toward the"
         " threshold, as the paper says), any gain queues an entry, radius 0.3 instead of 0.02,"
-        " lists restart; entries are copies, labels are compared with the seed's"
+        " lists restart; entries are copies, labels are compared with the original's"
     ),
     presets={
         "paper": Preset(
@@ -186,7 +186,7 @@ PUBLISHED: dict[str, Any] = {
         "code": Preset(
             summary=(
                 "DLFuzz's MNIST code: large weights, rivals at half weight, a required gain "
-                "that decays with the seed's number"
+                "that decays with the original's number"
             ),
             options={
                 **PUBLISHED,
@@ -198,9 +198,9 @@ PUBLISHED: dict[str, Any] = {
             },
             differences=(
                 "from @paper: heavy neurons, five of them, five steps, rivals at half weight, the"
-                " required gain decays with the seed's number, 'apart' pushes away from the"
+                " required gain decays with the original's number, 'apart' pushes away from the"
                 " threshold; from the code: clipped 8-bit images, entries copied, labels against"
-                " the seed's"
+                " the original's"
             ),
         ),
         "adapt": Preset(

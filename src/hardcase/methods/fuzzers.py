@@ -34,7 +34,7 @@ from hardcase.types import Budget, Method, Model, Objective, Oracle, Probe
     paper="Xie et al., ISSTA 2019",
     cite="xie2019deephunter",
     differences="from @code: brightness, contrast and blur are pixel changes, checked and "
-    "repeatable, as the paper says; from the paper: a corpus per seed, signed differences, visible "
+    "repeatable, as the paper says. From the paper: corpus per image, signed differences, visible "
     "noise",
     toy={"criterion": "kmnc:k=20", "queries": 141},
     presets={
@@ -43,7 +43,7 @@ from hardcase.types import Budget, Method, Model, Objective, Oracle, Probe
             options={"operators": "code", "gamma": 5.0, "least": 0.2, "first": 0.8},
             differences="from deephunter: brightness, contrast and blur are applied once and "
             "unchecked, an entry's selection probability falls from 0.8 by 0.2; from the code: a "
-            "corpus per seed, signed differences, visible noise",
+            "corpus per image, signed differences, visible noise",
         )
     },
     explained_by=(Fuzzing, Metamorphic),
@@ -123,7 +123,7 @@ _NUMBERS = (
     paper="Odena, Olsson, Andersen and Goodfellow, ICML 2019",
     cite="odena2019tensorfuzz",
     differences="8-bit copy by default instead of float16 (copy=float16); images in [0, 1]; a "
-    "corpus per seed; exact nearest neighbours",
+    "corpus per image; exact nearest neighbours",
     peers="quantised",
     toy={"queries": 201},
     explained_by=(Fuzzing, WhiteNoise),
@@ -148,7 +148,7 @@ def tensorfuzz(
     Augustus Odena, Catherine Olsson, David Andersen, Ian Goodfellow. TensorFuzz: Debugging Neural
     Networks with Coverage-Guided Fuzzing. ICML 2019. https://arxiv.org/abs/1807.10875
 
-    The peer is, unless one is given, the subject's own 8-bit copy; `copy="float16"` makes the
+    The peer is, unless one is given, the model's own 8-bit copy; `copy="float16"` makes the
     original's, which hardly ever disagrees with a small network.
     ``--oracle non-finite`` looks for NaN and infinity instead. Differences from the reference:
     `sigma` and `radius` are half of those on [-1, 1] (0.2 and the paper's 0.4; its README has 1.0);
@@ -216,7 +216,7 @@ class TowardClass:
 
 
 def _answers(probe: Probe) -> Float[Tensor, "p m k"]:
-    """The probabilities that the subject and every peer give."""
+    """The probabilities that the model and every peer give."""
     return torch.stack([logits.softmax(1) for logits in (probe.logits, *probe.peers)])
 
 
@@ -247,18 +247,18 @@ def diffchaser(
     Xiaofei Xie, Lei Ma, Haijun Wang, Yuekang Li, Yang Liu, Xiaohong Li. DiffChaser: Detecting
     Disagreements for Deep Neural Networks. IJCAI 2019. Its fitness is k-uncertainty (`k`), or
     targeted where a `target` is given. `drift` caps how far any pixel may move from its seed (L∞).
-    Where no peer is named, the subject's 8-bit copy is one.
+    Where no peer is named, the model's 8-bit copy is one.
 
     Differences from the paper: population, rates and limits are ours, since we know only its
     pseudo-code; all seeds are bred at once, images are rounded to 8 bits, the 8-bit copy is our own
     static rounding. A known third-party version only brightens pixels
     and bounds the change against the parent; here changes go both ways and the bound, if any, is
-    against the seed. A finding is a disagreement; it counts as a label failure only where the
-    subject itself has left the seed's label.
+    against the original. A finding is a disagreement; it counts as a label failure only where the
+    model itself has left the original's label.
 
     Args:
         k: The `k`-th best probability is driven toward the best.
-        drift: Largest change of a pixel from its seed, in units of [0, 1].
+        drift: Largest change of a pixel from its original, in units of [0, 1].
     """
     if not peers:
         raise Problem(

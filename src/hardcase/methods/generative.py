@@ -34,7 +34,7 @@ PAPER = "Duan, Dwyer and Yang, 2025"
     paper=PAPER,
     cite="duan2025argus",
     differences="codebook updated by exponential moving averages (the paper trains it by gradient) "
-    "and no discriminators by default; seeds whose reconstruction fails are set aside",
+    "and no discriminators by default; images whose reconstruction fails are set aside",
     generator="vqvae",
     toy={"mix": 0.7},
     presets={
@@ -43,7 +43,7 @@ PAPER = "Duan, Dwyer and Yang, 2025"
             "jointly with two discriminators",
             options={"mix": 0.2},
             differences="network sizes and the weights of the adversarial losses, which the paper "
-            "does not state, are ours; seeds whose reconstruction fails are set aside",
+            "does not state, are ours; images whose reconstruction fails are set aside",
             facts={"generator": "vqvae:gradient", "joint": True},
         )
     },
@@ -74,7 +74,7 @@ def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 
     paper="ours, after ARGUS",
     cite="duan2025argus",
     differences="bisection of the interpolation weight replaces ARGUS's fixed one; code positions "
-    "that are not needed return to the seed's code",
+    "that are not needed return to the original's code",
     generator="vqvae",
     explained_by=(Bisection,),
 )
@@ -108,7 +108,7 @@ def argus_adaptive(
     paper="ours, after Duan, Dwyer and Yang, 2026 (Latte)",
     cite="duan2026latte",
     differences="built from the abstract alone: how many anchors and how long a step, and our "
-    "VQ-VAE, are ours; seeds whose reconstruction fails are set aside",
+    "VQ-VAE, are ours; images whose reconstruction fails are set aside",
     generator="vqvae",
     toy={"anchors": 20, "step_sizes": (0.5, 0.8)},
     explained_by=(AnchoredSteps,),
@@ -168,11 +168,11 @@ def style_mixing(
     The seed's latent code and class stay in the early stages. For every other class the mix grows
     from the last stage on until the label flips; bisection then finds the smallest such mix.
     Differences: Mimicry mixes styles of a StyleGAN, which carry a second latent code too, switches
-    whole layers at once, and tries the classes to which the subject gives some probability.
+    whole layers at once, and tries the classes to which the model gives some probability.
 
     Args:
         space: Activations of a conditional generator.
-        untouched: Conditioned stages, counted from the first, that keep the seed's class.
+        untouched: Conditioned stages, counted from the first, that keep the original's class.
     """
     stages = conditioned_stages(space.generator, space.classes)
     if not 0 <= untouched < len(stages) or steps < 1 or halvings < 0:
@@ -210,7 +210,7 @@ def _mixture(space: Space, search: Search, queries: int, **details: Any) -> Meth
     paper="Dunn, Pouget, Melham and Kroening, ISSTA 2021",
     cite="dunn2021features",
     differences="small Adam steps in units of each stage's spread, the norm bound enforced, and a "
-    "bisection back towards the seed; the paper states neither optimiser nor step and only records "
+    "bisection back to the original; the paper states neither optimiser nor step and only records "
     "the norm",
     generator="gan",
     seeds="generator",
@@ -218,7 +218,7 @@ def _mixture(space: Space, search: Search, queries: int, **details: Any) -> Meth
     presets={
         "paper": Preset(
             summary="the published text literally: confidence in the top class falls, the norm is "
-            "only recorded, a seed stops at its first failure",
+            "only recorded, an image stops at its first failure",
             options={
                 "step_size": 0.01,
                 "radius": math.inf,
@@ -245,7 +245,7 @@ def feature_perturbation(
 ) -> Method:
     """Seeds sampled from a conditional GAN, changed by perturbing its early activations.
 
-    Adam moves the perturbation until the subject fails, or fails by a margin of `confidence`.
+    Adam moves the perturbation until the model fails, or fails by a margin of `confidence`.
 
     Isaac Dunn, Hadrien Pouget, Tom Melham, Daniel Kroening. Exposing Previously Undetectable Faults
     in Deep Neural Networks. ISSTA 2021. https://arxiv.org/abs/2106.00576
@@ -253,14 +253,14 @@ def feature_perturbation(
     The loss is the paper's confident targeted one (best other output minus the target's, plus
     `confidence`), or without a `target` its untargeted counterpart, on logits; `loss` "top
     confidence" is the paper's own untargeted loss, max f_y on confidences. The paper states
-    neither optimiser, step size nor cap, and only records the norm. Seeds are fresh samples of the
-    generator that the subject classifies correctly.
+    neither optimiser, step size nor cap, and only records the norm. Images are fresh samples of the
+    generator that the model classifies correctly.
 
     Args:
         space: Activations of a conditional generator.
         confidence: Logit margin by which the wrong class must lead.
         radius: Largest length of the perturbation, in spreads of its places.
-        bisections: Bisection steps back to the seed after the first failure.
+        bisections: Bisection steps back to the original after the first failure.
         places: Numbers of the activations to perturb; by default the early ones.
         loss: What is raised: the logit margin, or minus the top confidence.
     """

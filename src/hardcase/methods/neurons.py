@@ -51,7 +51,7 @@ class Profiles:
     def criterion(
         self, spec: str, model: Model, *, prefix: str = "", convention: str = "default"
     ) -> Measure:
-        """The criterion over the layers of `model`, which a campaign shows under `prefix`."""
+        """The criterion over the layers of `model`, which a run shows under `prefix`."""
         graph = self.graph(model)
         known: Profile | None = None
         if requirements([spec], graph, convention=convention) != Needs():
@@ -68,7 +68,7 @@ class Profiles:
     def criteria(
         self, spec: str, subject: Model, peers: tuple[Model, ...], *, convention: str
     ) -> tuple[Measure, ...]:
-        """One criterion of the same kind for the subject and one for each peer."""
+        """One criterion of the same kind for the model and one for each peer."""
         own = self.criterion(spec, subject, convention=convention)
         others = [
             self.criterion(spec, peer, prefix=f"peer{i}/", convention=convention)
@@ -279,7 +279,7 @@ class Push:
 
 
 def push(profile: Profiles, criterion: str, subject: Model, peers: tuple[Model, ...] = ()) -> Push:
-    """`criterion` (or one of `CONTROLS`) on the subject and on each peer, with its own gradient."""
+    """`criterion` (or one of `CONTROLS`) on the model and on each peer, with its own gradient."""
     if criterion == "none":
         return Push((), ())
     if criterion == "random":

@@ -12,10 +12,10 @@ from hardcase.types import Method
 
 SHARED = {
     "subject": "The network under test.",
-    "profile": "What white-box methods know of networks; a campaign supplies it.",
+    "profile": "What white-box methods know of networks; a run supplies it.",
     "peers": "Networks to compare with.",
     "target": "Targeted search: only this predicted class counts as a failure.",
-    "shape": "Channels, height and width of the images; a campaign fills it in.",
+    "shape": "Channels, height and width of the images; a run fills it in.",
     "space": "Where candidates live, e.g. ``hc.spaces.latent(vae)``.",
     "partners": "Codes of training images, as `hc.spaces.partners` collects them.",
     "search": "Another search: its name, or ``file.py:name``.",
@@ -26,7 +26,7 @@ SHARED = {
     "step_size": "Size of one step.",
     "steps": "Gradient steps of one walk.",
     "clip": "Keep every candidate in [0, 1] while it walks.",
-    "capacity": "Entries that the corpus of a seed holds at most.",
+    "capacity": "Entries that the corpus of an image holds at most.",
     "queries": "Query budget per seed.",
     "gradients": "Gradient budget per seed.",
 }

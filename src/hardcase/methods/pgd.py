@@ -19,7 +19,7 @@ from hardcase.types import Budget, Method
     "pgd",
     paper="Madry et al., ICLR 2018",
     cite="madry2018pgd",
-    differences="8-bit rounding inside the loop; a seed stops at its first failure",
+    differences="8-bit rounding inside the loop; an image stops at its first failure",
 )
 def pgd(
     target: int | None = None,

@@ -18,7 +18,7 @@ from hardcase.types import Budget, Method, Model, Space
 
 PAPER = "Kang, Feldt and Yoo, SBST 2020 and TOSEM 2023"
 CITE = ("kang2020sinvad", "kang2024sinvad")
-GENETIC = "mutation size per seed; failure against the verified label, on the 8-bit image"
+GENETIC = "mutation size per original; failure against the verified label, on the 8-bit image"
 """Where both genetic searches depart from the authors' code."""
 TEXT = {
     "elite": 10,
@@ -58,11 +58,11 @@ def sinvad_code(
 ) -> Method:
     """Genetic search for the nearest failing code in a VAE's latent space, as the authors coded it.
 
-    Among codes whose image leaves the seed's label, the nearest (Eqs. 1 and 4).
+    Among codes whose image leaves the original's label, the nearest (Eqs. 1 and 4).
 
     The source is that of `sinvad`. Each place where the text and the authors' code disagree is an
     option; this has the code's values, ``sinvad@paper`` the text's. Differences from the code: the
-    mutation size is kept per seed (there it leaks from one image into the next and ends most
+    mutation size is kept per original (there it leaks from one image into the next and ends most
     searches in their first generation); failure is measured against the seed's verified label, on
     the 8-bit image; seeds whose reconstruction fails are set aside; the infinity of Eq. 1 is one
     (999 in the code).
@@ -75,11 +75,11 @@ def sinvad_code(
         spread: Deviation of the first population: 0.7 in the code (targeted: 1.0), 1 in the text.
         mutation: First mutation size.
         scaled: Mutations of the current size (code), or of deviation 1 (Figure 3, line 20).
-        mutate: Coordinates that mutate: those that differ from the seed's (code), or that are
+        mutate: Coordinates that mutate: those that differ from the original's (code), or that are
             equal to it (Figure 3's elementCompare).
         smallest: A seed ends below this mutation size, after 13 generations without progress
             (code); 0: only after all generations (Figure 3).
-        reset: Share of coordinates that go back to the seed's.
+        reset: Share of coordinates that go back to the original's.
         generations: 500, targeted 100, as in the code (the text gives no number).
         distance: Of what the search holds (code), or of the image encoded again (Eq. 1).
     """
@@ -156,8 +156,8 @@ def sinvad(
 ) -> Method:
     """Nearest failing code in a VAE's latent space, along steps between neighbouring classes.
 
-    The code is the nearest one whose image leaves the seed's label (Eq. 1, or reaches `target`,
-    Eq. 4); about 63 queries per seed are used.
+    The code is the nearest one whose image leaves the original's label (Eq. 1, or reaches `target`,
+    Eq. 4); about 63 queries per original are used.
 
     Sungmin Kang, Robert Feldt, Shin Yoo. Deceiving Humans and Machines Alike: Search-based Test
     Input Generation for DNNs using Variational Autoencoders. TOSEM 2023; first as SINVAD, SBST
@@ -173,7 +173,7 @@ def sinvad(
     nearest code that reaches it is kept.
 
     With witnesses a code fails only where they keep the label; the walks stay the same, by queries
-    alone. `sinvad_gradient` follows the gradients of subject and witnesses instead.
+    alone. `sinvad_gradient` follows the gradients of model and witnesses instead.
 
     Args:
         every: Keep the nearest failure of every class, not of the nearest alone.
@@ -231,7 +231,7 @@ def sinvad(
     "sinvad-gradient",
     paper="ours, after Kang, Feldt and Yoo (SINVAD) and Song et al. 2018",
     cite=(*CITE, "song2018unrestricted"),
-    differences="Adam on the code in place of a search by queries; the seed's own detail is kept",
+    differences="Adam on the code in place of a search by queries; the original's detail stays",
     generator="vae",
 )
 def sinvad_gradient(
@@ -246,18 +246,18 @@ def sinvad_gradient(
     search: str = "",
     objective: str = "",
 ) -> Method:
-    """Adam on a VAE's code until the subject leaves a label that witnesses keep.
+    """Adam on a VAE's code until the model leaves a label that witnesses keep.
 
     Where witnesses must keep the label there is no boundary to walk to, but a region in which the
-    subject errs and they do not. It is searched for from the seed's own code, along the gradients
+    model errs and they do not. It is searched for from the original's own code, along the gradients
     of all of them, and the way back to the seed is halved. Of SINVAD it has the latent space alone.
 
     Args:
         residual: Add to every image what the generator's reconstruction of the seed lacks, so that
-            the search begins at the seed itself.
+            the search begins at the original itself.
         step_size: Step of Adam in the code.
         target_margin: Logits by which witnesses should keep the label where the budget allows.
-        bisections: Halvings of the way back to the seed from the first (witnessed) failure.
+        bisections: Halvings of the way back to the original from the first (witnessed) failure.
         search: Another search, such as ``evolution`` for a black box, or ``file.py:name``.
     """
     if residual:
@@ -279,7 +279,7 @@ def sinvad_gradient(
     "sinvad-surprise",
     paper=PAPER,
     cite=CITE,
-    differences="one density per class, whitened once; a seed stops when it has arrived",
+    differences="one density per class, whitened once; an image stops when it has arrived",
     generator="vae",
     toy={"passes": 2},
     presets={
@@ -288,7 +288,7 @@ def sinvad_gradient(
             options={"goal": 111.0, "step_size": 1.0, "adapt": "never"},
             differences=(
                 "the goal and the number of passes, which the text does not state, are the "
-                "code's; a seed stops when it has arrived"
+                "code's; an image stops when it has arrived"
             ),
             facts={"toy": {"passes": 2, "goal": 10.0, "tolerance": 4.0}},
         ),
@@ -298,7 +298,7 @@ def sinvad_gradient(
                 "first step size 5"
             ),
             options={"goal": 111.0, "step_size": 5.0, "per_class": False},
-            differences="the 100 most varying units; a seed stops when it has arrived",
+            differences="the 100 most varying units; an image stops when it has arrived",
             facts={"toy": {"passes": 2, "goal": 10.0, "tolerance": 4.0, "step_size": 2.0}},
         ),
     },
@@ -354,7 +354,7 @@ def sinvad_surprise(
     "sinvad-between",
     paper=PAPER,
     cite=CITE,
-    differences="walks to the subject's boundary with near classes instead of breeding",
+    differences="walks to the model's boundary with near classes instead of breeding",
     generator="vae",
     peers="quantised",
     explained_by=(Exits,),
@@ -367,9 +367,9 @@ def sinvad_between(
     walks: int = 20,
     halvings: int = 9,
 ) -> Method:
-    """Nearest latent code whose image the subject misclassifies and every peer gets right.
+    """Nearest latent code whose image the model misclassifies and every peer gets right.
 
-    Walks to the subject's own boundary with the `classes` nearest classes, each along other
+    Walks to the model's own boundary with the `classes` nearest classes, each along other
     coordinates, and keeps the nearest candidate at which the peers still see the label: one that
     lies between the networks' boundaries.
 

@@ -61,7 +61,7 @@ class Fetched:
             f"{self.name}: {card['summary']}",
             f"from {self.route}, SHA-256 {card['sha256'][:16]}…",
             f"licence: {card['licence']}",
-            f"lineage: {card['lineage']} (networks of one lineage are not independent)",
+            f"lineage: {card['lineage']} (networks of one model family are not independent)",
         ]
         if card["accuracy"] is not None:
             lines.append(f"gets {100 * card['accuracy']:.1f} % of {card['measured_with']} right")
@@ -153,7 +153,7 @@ def load(name: str) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def subject(name: str, *, device: torch.device | str = "cpu") -> Subject:
-    """A fetched classifier as a subject, with its own normalisation and class names."""
+    """A fetched classifier as a model, with its own normalisation and class names."""
     row = _row(name)
     if row.outputs == "distance":
         raise Problem(f"{name} compares two images; it classifies none.", fix="resnet50-imagenet")

@@ -1,4 +1,4 @@
-"""Does a subject answer sensibly on these images?"""
+"""Does a model answer sensibly on these images?"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from hardcase.types import Answer, Images, Method, Model, is_photographic
 DOUBTFUL = 0.6
 """Share right below which the usual mistakes are tried, if that is quick."""
 FEW_CLAIMS = 0.1
-"""Share of claims that a network must make of unchanged images."""
+"""Share of claims that a network must make of unmodified images."""
 SOME = 16
 """Images that say how long that takes, and ..."""
 ROUNDS = 60
@@ -86,7 +86,7 @@ class Health:
 
 
 def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n k"]:
-    """The subject's logits on all images; where memory runs out, in smaller batches."""
+    """The model's logits on all images; where memory runs out, in smaller batches."""
     tile = tile_rows(subject.device)
     batch = batch or _usual(subject, images)
     claims = None
@@ -140,7 +140,7 @@ def probabilities(model: Model, x: UInt8[Tensor, "m c h w"]) -> Float[Tensor, "m
 def check(
     subject: Model, images: ImageSet, *, allow_low_accuracy: bool = False, sample: int = 512
 ) -> Health:
-    """Return the health of a subject on up to `sample` images, or raise what is to be fixed."""
+    """Return the health of a model on up to `sample` images, or raise what is to be fixed."""
     if not len(images):
         raise Problem(
             "there are no images to check the model with.", fix="another --data or --split"
@@ -177,7 +177,7 @@ def check(
 
 
 def first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
-    """The subject's logits; where it crashes, a problem that says why."""
+    """The model's logits; where it crashes, a problem that says why."""
     try:
         return answers(subject, images)
     except Problem as problem:
@@ -247,7 +247,7 @@ def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
 def _enough_claims(count: int, share: float) -> None:
     if share < FEW_CLAIMS:
         raise Problem(
-            f"the model makes {100 * share:.1f} % of {count} claims about unchanged images.",
+            f"the model makes {100 * share:.1f} % of {count} claims about unmodified images.",
             "Most often normalisation is missing, classes have other names or boxes another form.",
             fix="hardcase doctor ...; continue anyway: --allow-low-accuracy",
         )
@@ -396,7 +396,7 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
     bad = int((~logits.isfinite()).any(1).sum())
     if bad:
         notes.append(
-            f"NaN or infinity on {bad} of {len(images)} images; they are left out as seeds"
+            f"NaN or infinity on {bad} of {len(images)} images; they are left out as originals"
         )
     if len(set(images.y.tolist())) == 1:
         notes.append("all images show one class")

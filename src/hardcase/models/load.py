@@ -1,4 +1,4 @@
-"""Names become subjects: networks of the zoo, of a file or of a hub; ONNX files; servers.
+"""Names become models: networks of the zoo, of a file or of a hub; ONNX files; servers.
 
 What a network's source states (normalisation, classes, size) is taken from there; the rest is found
 by trying on labelled images and said.
@@ -133,7 +133,7 @@ class Loading:
 
 
 def load_model(spec: str, how: Loading) -> Model:
-    """The subject that `spec` names, in the wrappings that `how` asks for.
+    """The model that `spec` names, in the wrappings that `how` asks for.
 
     Args:
         spec: ``zoo:lenet5`` (``?seed=1``: another training), ``file.py:factory``,
@@ -307,8 +307,7 @@ def network(model: Model) -> Subject:
     """`model`, if it is one whose layers can be seen."""
     if not isinstance(model, Subject):
         raise Problem(
-            f'this needs the layers of a network; subject "{model.name}" offers {model.offers}'
-            " only.",
+            f'this needs the layers of a network; model "{model.name}" offers {model.offers} only.',
             fix="a model of the zoo, of a Python file or of torchvision",
         )
     return model
@@ -350,7 +349,7 @@ def with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
 
 
 def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
-    """A subject with its kind of output found out on a few images, unless it was said."""
+    """A model with its kind of output found out on a few images, unless it was said."""
 
     def make(outputs: str) -> Subject:
         return Subject(
@@ -396,7 +395,7 @@ def names_outputs(spec: str) -> bool:
 
 
 def lineage_of(spec: str) -> str:
-    """The lineage of a network that others have trained; empty where its name says nothing.
+    """The model family of a network that others have trained; empty where its name says nothing.
 
     Of a hub's network the architecture is taken, without the tag of its weights: the same
     architecture from two hubs often is the same training.

@@ -40,7 +40,7 @@ class Pretrained:
 
     Args:
         where: ``file:name`` of the pair (build, convert) that makes the network and fills it.
-        lineage: Networks of one lineage share weights, or teacher and recipe.
+        lineage: Networks of one model family share weights, or teacher and recipe.
         licensed: Whether `licence` is one; otherwise the network is fetched only by its name.
         mean: Per channel, for images in [0, 1], as `std`.
         size: Side of the images that it was made for.

@@ -91,12 +91,12 @@ def copy_for(
     options: Mapping[str, Any],
     images: Callable[[], Float[Tensor, "n c h w"]],
 ) -> Model:
-    """The copy of the subject that a method compares with; its option ``copy`` may name another
+    """The copy of the model that a method compares with; its option ``copy`` may name another
     arithmetic than 8 bits. `images` calibrate it.
     """
     if not isinstance(subject, Subject):
         raise Problem(
-            f'method "{method}" compares with an 8-bit copy of the subject, '
+            f'method "{method}" compares with an 8-bit copy of the model, '
             f'which "{subject.name}" cannot give.',
             fix="--peer MODEL",
         )

@@ -34,7 +34,7 @@ NUMBERS = 2**24
 
 FEW = 2**10
 """Numbers of one input up to which a tile may have 1,024 rows. Networks of larger inputs keep a
-device busy with 256, and searches whose seeds finish one by one leave less of those empty.
+device busy with 256, and searches whose images finish one by one leave less of those empty.
 """
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ Network = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """The answers of a subject."""
+    """The answers of a model."""
 
     model: Subject
 
@@ -62,6 +62,8 @@ def candidates(example: Tensor) -> tuple[int, ...]:
 
 def largest_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
     """The largest tile at which answers and input gradients depend on the row alone."""
+    # A tile must suit every network of the run: a search mixes their answers in one formula, so one
+    # network whose bits depend on its neighbours would spoil the bits of all.
     shared = [rows for rows in LADDER if all(rows in candidates(x) for _, x in networks)]
     for rows in shared:
         if all(_known_to_hold(network, x, rows) for network, x in networks):
@@ -78,6 +80,8 @@ def _known_to_hold(network: Network, example: Tensor, rows: int) -> bool:
         return holds(network, example, rows)
     settings = (torch.is_autocast_enabled(example.device.type), *graph_arithmetic())
     versions = (torch.__version__, torch.version.cuda, version("hardcase"))
+    # Whether a tile holds depends on all of these. The largest that passes is taken, never the
+    # fastest: timing differs from one command to the next, and bytes must not.
     about = (kind, network.model.hash, tuple(example.shape[1:]), rows, settings, versions)
     path = cache_folder() / "tiles" / digest([repr(about)])
     try:
@@ -99,6 +103,8 @@ def holds(network: Network, example: Tensor, rows: int) -> bool:
     batch = _filled(example, rows)
     # three ways in which a kernel could mix rows: by chance, by place, by neighbours
     order = torch.randperm(rows, generator=stream(0, "tile")).to(batch.device)
+    # The first half keeps its images and gets other neighbours: a kernel that reduces over the
+    # whole batch (or picks its algorithm by content) shows here and nowhere else.
     half = torch.arange(rows, device=batch.device) < rows // 2
     others = torch.where(half.reshape(-1, *[1] * (batch.ndim - 1)), batch, batch.flip(0))
     plain = _asked(network, batch)
@@ -132,7 +138,7 @@ def settle(networks: Sequence[tuple[Network, Tensor]], device: torch.device) -> 
     """Choose the tile of a device and use it from now on; None where no tile holds."""
     if steady(device):
         return tile_rows(device)
-    with any_rows(device):  # the tile of another campaign would cut the calls that are tested
+    with any_rows(device):  # the tile of another run would cut the calls that are tested
         found = largest_tile(networks)
     if found is None:
         _log.warning("no tile of rows makes the answers of this network repeatable bit by bit")
@@ -157,6 +163,8 @@ def campaign_tile(
     networks: list[tuple[Network, Tensor]] = [
         (Logits(model), images) for model in models if isinstance(model, Subject)
     ]
+    # A CPU pads to whole tiles anyway; only photographs, whose rows are dear, are worth the trial
+    # of a smaller tile.
     if steady(device):
         if networks:
             return small_tile(networks)
@@ -168,7 +176,7 @@ def campaign_tile(
         except torch.OutOfMemoryError as error:
             raise Problem(
                 f"one tile of rows does not fit into the memory of {device}.",
-                "Tiles are not made smaller by themselves: findings would depend on the"
+                "Tiles are not made smaller by themselves: failures would depend on the"
                 " memory that happens to be free.",
                 fix="--set campaign.tile=64 (or 16)",
             ) from error
@@ -180,6 +188,8 @@ def _filled(example: Tensor, rows: int) -> Tensor:
     share = (place // len(example)).reshape(-1, *[1] * (example.ndim - 1)).to(example.dtype)
     first = example[place % len(example)]
     second = example[(place * 7 + 1) % len(example)]
+    # Weights stay below a half and differ from lap to lap, so repeated examples are never bit-
+    # equal: equal rows would hide a kernel that mixes them up.
     weight = (share % 8) / 16
     return first * (1 - weight) + second * weight
 
@@ -191,6 +201,8 @@ def _asked(network: Network, batch: Tensor) -> tuple[Tensor, ...]:
         out = network(x)
         if not out.requires_grad:
             return (out.detach(),)
+        # Unequal weights: a plain sum of logits has gradient 0 where the last layer is normalised,
+        # and a gradient of 0 would pass every test.
         weights = torch.linspace(-1, 1, out[0].numel(), device=out.device).reshape(out[:1].shape)
         (slope,) = torch.autograd.grad((out * weights).sum(), x)
     return out.detach(), slope

@@ -1,4 +1,4 @@
-"""Default witnesses: small networks that must keep the label where the subject leaves it.
+"""Default witnesses: small networks that must keep the label where the model leaves it.
 
 A witness takes part in the search, so it must not be the judge's: who is independent of whom, and
 in which respect, is recorded with every run.
@@ -48,7 +48,7 @@ SURROGATE_PATIENCE = 300.0
 """... seconds that each may take; a search without any begins at once."""
 SURROGATES = ("lenet1", "lenet4", "lenet1?seed=1", "lenet4?seed=1")
 """Networks of the zoo whose gradients replace those of a black box on small grey images: none has
-the architecture of the usual subject.
+the architecture of the usual model.
 """
 LARGEST = 64
 """Side of the largest images that a LeNet is a witness of."""
@@ -94,8 +94,8 @@ def pretrained_witnesses(
 
 
 # Which of the fetched networks judges a run on photographs, and which are witnesses in its search:
-# the most accurate one of another lineage than the subject's is the judge; the others that do not
-# share the judge's lineage are witnesses. With one network only it is the judge.
+# the most accurate one of another model family than the model's is the judge; the others that do
+# not share the judge's model family are witnesses. With one network only it is the judge.
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def roles(subject: str, present: Sequence[str]) -> Roles:
         note = f"{judge.name} checks labels, and no other network is on this machine"
         note += f": hardcase fetch model {second}" if second else ""
     elif siblings:
-        note = f"of the subject's own lineage: {', '.join(siblings)}"
+        note = f"of the model's own lineage: {', '.join(siblings)}"
     return Roles(judge.name, witnesses, note)
 
 
@@ -145,7 +145,7 @@ def _best_of_another(family: str, but: str = "") -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WitnessSelection:
-    """How the witnesses of a campaign are found or trained.
+    """How the witnesses of a run are found or trained.
 
     `images` gives the images of a split, `load` the network of a name, when they are needed;
     `search_seconds` says how long the search of a black box takes at most.
@@ -220,7 +220,7 @@ class WitnessSelection:
         return min(PATIENCE, SHARE * self.search_seconds() / len(SEEDS))
 
     def verifiers(self, witnesses: tuple[Model, ...], *, named: bool) -> tuple[Model, ...]:
-        """Networks that check generated seeds: witnesses, or default ones if none is `named`."""
+        """Networks that check generated images: witnesses, or default ones if none is `named`."""
         why = "--witness default, or networks of your own, do"
         if not witnesses and not named:
             try:
@@ -228,7 +228,7 @@ class WitnessSelection:
             except Problem as problem:
                 why = problem.what
         if not witnesses:
-            _log.warning("nobody but the subject checks generated seeds; %s", why)
+            _log.warning("nobody but the model checks generated images; %s", why)
         return witnesses
 
 
@@ -249,7 +249,7 @@ def surrogates_for(
     *,
     seconds: float = math.inf,
 ) -> tuple[Model, ...]:
-    """Surrogates for a method that asks a black box, trained as a subject; perhaps none, where that
+    """Surrogates for a method that asks a black box, trained as a model; perhaps none, where that
     takes more than a small part of the `seconds` of the search.
     """
     if shape[0] != 1 or is_photographic(shape):
@@ -289,13 +289,13 @@ def default_witnesses(
     device: torch.device | str = "cpu",
     progress: Callable[[TrainingProgress], None] | None = None,
 ) -> tuple[Subject, ...]:
-    """Three networks of other seeds than a subject's, trained on half of `train`; cached."""
+    """Three networks of other images than a model's, trained on half of `train`; cached."""
     side = max(train.x.shape[2:])
     if side > LARGEST:
         raise Problem(
             f"there are no default witnesses for images of {side} pixels: "
             f"a LeNet reads at most {LARGEST}.",
-            fix="--witness MODEL, a pretrained network that is not the subject",
+            fix="--witness MODEL, a pretrained network that is not the model",
         )
     part = even_half(train)
     name = network_for(train)
@@ -318,9 +318,11 @@ def _told_as(
 
 
 def _lineage(model: Model) -> str:
-    """What run.json says of where a network comes from: its lineage, or that it is not known."""
+    """What run.json says of where a network comes from: its model family, or that it is not
+    known.
+    """
     name = catalogued(model)
-    if name.startswith("witness:"):  # of a network and a seed, or of the usual one and a seed
+    if name.startswith("witness:"):  # of a network and an image, or of the usual one and an image
         network, _, _ = name.removeprefix("witness:").rpartition(" ")
         name = f"zoo:{network or NETWORK}"
     if name.startswith("zoo:") and name.removeprefix("zoo:") not in PRETRAINED:

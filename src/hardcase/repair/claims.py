@@ -1,4 +1,4 @@
-"""Training on a network that answers claims: what it says of unchanged images it must say of the
+"""Training on a network that answers claims: what it says of unmodified images it must say of the
 worst of several draws, and nothing else.
 
 The loop is that of all trainings here; what is learned are supports of claims, and that nothing is
@@ -141,7 +141,7 @@ class _ClaimLoss:
     def _worst(
         self, net: nn.Module, x: Tensor, claims: Claims, keys: Tensor, draws: int
     ) -> tuple[Tensor, Tensor | None, Claims]:
-        """Of several draws of each image, the one of which the claim is supported least."""
+        """Of several samples of each image, the one of which the claim is supported least."""
         made, drawn = render_draws(self.box, x, keys, draws, seed=self.recipe.seed, name="claims")
         rows = torch.arange(len(x), device=x.device)
         images = made.flatten(0, 1)

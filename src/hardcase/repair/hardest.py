@@ -44,7 +44,7 @@ Logits = Callable[[Tensor], Tensor]
 
 
 class Hardest:
-    """Replace part of a batch by the draws of declared conditions that the model likes least.
+    """Replace part of a batch by the samples of declared conditions that the model likes least.
 
     For each of those images several conditions are drawn and rendered at once, and the draw with
     the largest loss is returned. Gradients do not flow through it. The same seed and the same
@@ -175,7 +175,7 @@ def render_draws(
 ) -> tuple[Float[Tensor, "n k c h w"], ConditionDraws]:
     """Render several random conditions of each image, all at once on the images' device.
 
-    Returns the images, as many per seed as were drawn, and what was drawn.
+    Returns the images, as many per original as were drawn, and what was drawn.
     """
     rows = torch.arange(len(x), device=x.device)
     drawn = box.draw(Rng(seed, name, keys.to(x.device)), rows, count)
@@ -300,7 +300,7 @@ def export_hardest(
     """Write the draw of declared conditions that a model likes least, for each image.
 
     The folder holds a folder for each class, ``metadata.csv`` with what was done to each image,
-    and ``card.json``. Draws follow from the seed and the names of the images.
+    and ``card.json``. Draws follow from the original and the names of the images.
     """
     if model.offers == "label":
         raise Problem(

@@ -124,9 +124,9 @@ class Trained(RepairProgress):
 
 
 class Learner(nn.Module):
-    """A copy of a subject's network that learns: images in [0, 1] to logits.
+    """A copy of a model's network that learns: images in [0, 1] to logits.
 
-    Weights that were frozen before the subject was made stay frozen.
+    Weights that were frozen before the model was made stay frozen.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -151,7 +151,7 @@ class Learner(nn.Module):
 
 
 def condition_source(box: ConditionBox, recipe: RepairRecipe) -> Source | None:
-    """Return what a recipe changes images by: draws of the conditions, or nothing."""
+    """Return what a recipe changes images by: samples of the conditions, or nothing."""
     if recipe.draws == 0:
         return None
 
@@ -176,7 +176,7 @@ def train_on(
     kept: Path | None = None,
     say: Say = lambda text: None,
 ) -> Trained:
-    """Train a copy of a subject's network on from its weights; images in files stay there."""
+    """Train a copy of a model's network on from its weights; images in files stay there."""
     work = _Work(subject, train, valid, box, recipe, source or condition_source(box, recipe))
     key = digest(
         [json.dumps(asdict(recipe)), train.hash, valid.hash, subject.hash, str(box.to_record())]
@@ -418,7 +418,7 @@ class _Work:
         return halved(self.device, wanted=self.half)
 
     def score(self) -> float:
-        """Return what rate and epoch are chosen by: half unchanged images, half changed ones.
+        """Return what rate and epoch are chosen by: half unmodified images, half changed ones.
 
         Without gradient steps it is the loss, of the worst of a few draws. With them it is the
         error after such steps, since networks that stand a search are less sure of draws; the loss

@@ -1,4 +1,4 @@
-"""The failures that a page shows: failing samples of the conditions and findings of the search.
+"""The failures that a page shows: failing samples of the conditions and failures of the search.
 
 Both are one kind of thing here, an image before and after with two classes, so that the pairs, the
 matrix and the gallery treat them alike. No image that is reserved for proofs is among them: a run
@@ -66,7 +66,7 @@ def _misread(run: Run) -> frozenset[str]:
 
 
 def finding(sheet: Sheet, row: int) -> Failure:
-    """Return what is shown of one finding of the search."""
+    """Return what is shown of one failure of the search."""
     facts = sheet.facts(row)
     return {
         **facts,
@@ -83,7 +83,7 @@ def large_pairs(sheet: Sheet, samples: Sequence[Failure]) -> list[Failure]:
 
     Failing samples come before findings: nothing chose them but chance. Those of images that the
     model misreads unmodified come last, for there the conditions did not make the failure. Of
-    claims findings come first: only they know where their object is.
+    claims failures come first: only they know where their object is.
     """
     right = [sample for sample in samples if not sample["misread_unmodified"]]
     misread = [sample for sample in samples if sample["misread_unmodified"]]

@@ -105,7 +105,7 @@ def _with_claims(runs: Sequence[Run], files: Files) -> Files:
 
 
 class ClaimPictures:
-    """Draws the boxes and masks of a run's seeds and findings onto their images."""
+    """Draws the boxes and masks of a run's seeds and failures onto their images."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -164,7 +164,7 @@ def _files(runs: Sequence[Run], used: Sequence[Key]) -> Files:
 
 
 def _stored(run: Run, kind: str, rows: Sequence[int]) -> list[bytes]:
-    """Images of one kind by their rows: of findings, of searched images, or of kept samples."""
+    """Images of one kind by their rows: of failures, of searched images, or of kept samples."""
     if kind == "test":
         return run.stored_images(rows)
     if kind == "seed":

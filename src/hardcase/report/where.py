@@ -1,5 +1,5 @@
-"""Where it fails: the conditions in words under which seeds fail more often, the map of failures,
-how failing grows with severity, how findings differ from their seeds, and which classes and claims
+"""Where it fails: the conditions in words under which images fail more often, the map of failures,
+how failing grows with severity, how failures differ from their images, and which classes and claims
 are lost.
 """
 
@@ -42,14 +42,14 @@ NEEDED = 3 * 3 * Rules().support
 """Attempted seeds with which a third of a measure can have its images on each third of the seeds.
 """
 MANY = 4_000
-"""Attempted seeds of which measures are taken; more would only slow the page down."""
+"""Attempted images of which measures are taken; more would only slow the page down."""
 ENDS: Mapping[str, tuple[str, str]] = {**WORDS, "slant": ("left", "right")}
 """What the ends of a map's axis are called."""
 FRAGILE = 3
 """Changes that the sentence names."""
 PIXELS = 20_000_000
 TESTS = 1000
-"""What is measured at most; beyond it an even choice of the findings."""
+"""What is measured at most; beyond it an even choice of the failures."""
 LEAST = 1.0
 """A feature has moved if it did so by what a person can see: `semantics.noticeable`."""
 LEVEL = 0.05
@@ -70,7 +70,7 @@ def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
     bad = accepted or counts["search_results"]["failing"] or 0
     carried = list[Slice]()
     if NEEDED <= attempted <= MANY and 0 < bad < attempted:
-        with suppress(Problem):  # seeds whose images cannot be read: the rest still can
+        with suppress(Problem):  # originals whose images cannot be read: the rest still can
             carried = slices_of_run(run, outcome=outcome)
     held = [one for one in carried if one.accepted and one.held]
     return {
@@ -220,7 +220,7 @@ def _fragile(rows: list[dict[str, Any]], usable: int) -> str:
 
 
 def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
-    """Shares of findings in which each feature rose or fell, and in words what most findings of a
+    """Shares of failures in which each feature rose or fell, and in words what most failures of a
     class pair share."""
     rows = np.flatnonzero(sheet.label)
     most = max(1, min(TESTS, PIXELS // int(np.prod(run.record.get("shape") or [1, 28, 28]))))
@@ -248,8 +248,8 @@ def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
 def _changes(
     run: Run, rows: Int[np.ndarray, " t"]
 ) -> tuple[Float[Tensor, "t f"], Float[Tensor, "t f"], Float[Tensor, " f"]]:
-    """How far each feature moved in each finding, and under noise of the same size; and its
-    standard deviation over the seeds of these findings."""
+    """How far each feature moved in each failure, and under noise of the same size; and its
+    standard deviation over the images of these failures."""
     findings = run.findings.take(pa.array(rows))
     own = np.array([run.seed_rows[name] for name in findings.column("original").to_pylist()])
     used, back = np.unique(own, return_inverse=True)
@@ -290,7 +290,7 @@ def _by_pair(
     control: Float[Tensor, "t g"],
     shown: Sequence[int],
 ) -> list[dict[str, Any]]:
-    """The same for every pair of classes with enough findings, most findings first."""
+    """The same for every pair of classes with enough failures, most failures first."""
     pairs = list(zip(sheet.expected[rows].tolist(), sheet.predicted[rows].tolist()))
     found = []
     for pair, count in sorted(Counter(pairs).items(), key=lambda item: (-item[1], item[0])):
@@ -311,7 +311,7 @@ def _ways(relative: Float[Tensor, "t g"]) -> Float[Tensor, "t g"]:
 
 
 def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[dict[str, Any]]:
-    """What more than half of the findings of a pair share, the surest first.
+    """What more than half of the failures of a pair share, the surest first.
 
     The interval must be above a half, and the feature further from the control than the best of all
     features would be by chance."""

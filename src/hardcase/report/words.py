@@ -1,4 +1,4 @@
-"""A run in columns and in words: numbers as people read them, and which findings are shown."""
+"""A run in columns and in words: numbers as people read them, and which failures are shown."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ WORDS = {
     "unsure": "unsure",
     "foreign": "no image of this data",
 }
-"""What networks say of a finding, as a page calls it."""
+"""What networks say of a failure, as a page calls it."""
 BY_PERSON = {**WORDS, "kept": "confirmed", "foreign": "refused"}
 """The same of what a person says, who alone confirms."""
 _NUMBERS = ("expected", "predicted", "confidence", "queries", "distance", "l2", "linf")
 
 
 class Sheet:
-    """The findings of a run in columns, axis `t`; and its seeds by name.
+    """The failures of a run in columns, axis `t`; and its images by name.
 
-    `label`: the subject leaves the seed's label; only those enter the funnel."""
+    `label`: the model leaves the original's label; only those enter the search results."""
 
     def __init__(self, run: Run) -> None:
         table = run.findings
@@ -68,18 +68,18 @@ class Sheet:
         return WORDS[verdict["verdict"]]
 
     def is_accepted(self, row: int) -> bool:
-        """Whether a finding counts as keeping its label, by whomever."""
+        """Whether a failure counts as keeping its label, by whomever."""
         return accepted_by(self.verdicts or {}, self.id[row])
 
     def visible_change(self, row: int) -> dict[str, float | None]:
-        """The measured numbers of how visible a finding's change is; none where nobody judged."""
+        """The measured numbers of how visible a failure's change is; none where nobody judged."""
         verdict = (self.verdicts or {}).get(self.id[row], {})
         return {name: verdict.get(name) for name in ("noise", "saturated", "p_kept")}
 
     def facts(self, row: int) -> dict[str, Any]:
-        """What the page says of one finding.
+        """What the page says of one failure.
 
-        `row` and `seed_row` are its place and its seed's place in the run's tables: images are
+        `row` and `seed_row` are its place and its original's place in the run's tables: images are
         looked up by them, because names are cleaned before they are shown."""
         seed = self.seeds.get(self.seed[row], {})
         numbers = {name: getattr(self, name)[row].item() for name in _NUMBERS}
@@ -99,7 +99,7 @@ class Sheet:
         }
 
     def _support(self, row: int) -> dict[str, float]:
-        """How far the model supports a claim, in logits: of the seed and of the finding."""
+        """How far the model supports a claim, in logits: of the image and of the failure."""
         seed = float(self.seeds[self.seed[row]]["confidence"])
         shares = np.clip([seed, 1 - float(self.confidence[row])], 1e-6, 1 - 1e-6)
         return dict(zip(("seed", "finding"), np.log(shares / (1 - shares)).tolist()))
@@ -150,7 +150,7 @@ def rate(hits: int | None, total: int | None) -> Rate | None:
 
 
 Told = Callable[[int | None, int | None], Rate | None]
-"""Tells a share of the seeds of one run."""
+"""Tells a share of the images of one run."""
 
 
 def rates_of(run: Run) -> Told:
@@ -216,7 +216,7 @@ def moment(text: str) -> str:
 
 
 def budget(limits: Mapping[str, Any]) -> str:
-    """The limits of a campaign in words, or nothing if it had none."""
+    """The limits of a run in words, or nothing if it had none."""
     known = {name: value for name, value in limits.items() if value is not None}
     said = []
     for name, one in (("queries", "query"), ("gradients", "gradient")):

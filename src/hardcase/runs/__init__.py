@@ -1,1 +1,1 @@
-"""A campaign on disk: the run folder, its ledger, its repair, and the workers that fill it."""
+"""A run on disk: the run folder, its ledger, its repair, and the workers that fill it."""

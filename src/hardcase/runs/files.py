@@ -459,6 +459,8 @@ class Ledger:
         with suppress(OSError):
             lines = read_plain(self.path, most=LARGE).split(b"\n")
         for line in lines:
+            # A line counts only with its checksum: half a line of a killed process, or a flipped
+            # bit, is as if it had never been written, and its shard is computed again.
             body, _, check = line.rpartition(b"\t")
             if check != b"%08x" % crc32(body):
                 continue
@@ -487,6 +489,8 @@ class Ledger:
 
     def flush(self) -> None:
         """Make what was entered outlive a power cut: files first, then the lines about them."""
+        # The order is the guarantee: a line that survives a power cut speaks of files that survive
+        # it.
         flush_files(self.pending - {self.path})
         flush_files(self.pending & {self.path})
         self.pending.clear()

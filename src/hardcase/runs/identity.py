@@ -1,4 +1,4 @@
-"""The identity of a campaign: a digest of every ingredient that findings depend on, stored when it
+"""The identity of a campaign: a digest of every ingredient that failures depend on, stored when it
 begins and compared when it goes on; and consent to what its settings name.
 """
 
@@ -111,7 +111,7 @@ def identity_of(
     ingredients: Mapping[str, str],
     **sizes: int,
 ) -> Identity:
-    """The identity of a campaign that starts from `images`; `ingredients` are digests that only the
+    """The identity of a run that starts from `images`; `ingredients` are digests that only the
     caller knows, `sizes` those of shards and rounds.
     """
     card = campaign.method.details.get("generator") or {}
@@ -146,8 +146,8 @@ def identity_of(
 def parts_of(
     subject: Model | None = None, seeds: ImageSet | None = None, device: str = ""
 ) -> dict[str, str]:
-    """Of what is given, the ingredients: of the subject its weights and the source of its own
-    classes; of the seeds their pixels and labels, their names and those of the classes; of the
+    """Of what is given, the ingredients: of the model its weights and the source of its own
+    classes; of the images their pixels and labels, their names and those of the classes; of the
     device what belongs to the machine that computes, and to what is installed there.
     """
     parts = dict[str, str]()
@@ -162,7 +162,7 @@ def parts_of(
 
 
 def run_digest(record: Mapping[str, Any]) -> str:
-    """The identity of a run's campaign, by which its verdicts know it."""
+    """The identity of a run's run, by which its verdicts know it."""
     identity = Identity.from_json(record.get("identity"))
     return identity.digest if identity else ""
 
@@ -210,7 +210,7 @@ def require_same(
         be = {1: "is not the one"}.get(len(changed), "are not those")
         raise Refused(
             f"the {', the '.join(changed)} {be} this run began with.",
-            "Findings of two different campaigns would be mixed.",
+            "Findings of two different runs would be mixed.",
             fix=fix,
         )
 

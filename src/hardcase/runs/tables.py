@@ -82,9 +82,9 @@ _GAPS = ("code", "witnessed", "witness_margin")
 SMALL = 2**26
 """Bytes of a file that is read in one go."""
 GROUP = 2**25
-"""Pixel values of the seeds that are one row group: what is in memory at once, ..."""
+"""Pixel values of the images that are one row group: what is in memory at once, ..."""
 ROWS = 2**16
-"""... and how many seeds these are at most, however small their images."""
+"""... and how many originals these are at most, however small their images."""
 _REPEATED = ["original", "kind", "method", "oracle", "status"]
 """Columns of few different values."""
 
@@ -125,7 +125,7 @@ def findings_table(
 
 
 def group_rows(shape: Sequence[int]) -> int:
-    """How many seeds of these channels, height and width are one row group."""
+    """How many images of these channels, height and width are one row group."""
     return min(ROWS, max(256, GROUP // math.prod(shape)))
 
 
@@ -134,7 +134,7 @@ def seeds_table(columns: Mapping[str, Any], images: UInt8[Tensor, "n c h w"]) ->
     return table({**columns, "image": _images(tensors.encode_all(images))}, SEEDS)
 
 
-# Which seeds a run starts from: asked of the subject once, then read from the run folder.
+# Which images a run starts from: asked of the model once, then read from the run folder.
 
 UNUSABLE = ("skipped: misclassified", "skipped: non-finite", "skipped: target")
 """Seeds that are not searched from; those of the target's own class have no other class to reach.
@@ -142,7 +142,7 @@ UNUSABLE = ("skipped: misclassified", "skipped: non-finite", "skipped: target")
 
 
 def asked_seeds(campaign: Campaign, images: ImageSet) -> list[pa.Table]:
-    """What the subject says of every seed, and which of them wait for their search, in row groups
+    """What the model says of every image, and which of them wait for their search, in row groups
     without what is known before.
     """
     rows = []
@@ -167,7 +167,7 @@ def asked_seeds(campaign: Campaign, images: ImageSet) -> list[pa.Table]:
 
 
 def with_images(rows: Sequence[pa.Table], images: ImageSet) -> Iterator[pa.Table]:
-    """The table of seeds as a run begins with it, in row groups."""
+    """The table of images as a run begins with it, in row groups."""
     for part, said in zip(images.shards(group_rows(images.shape)), rows):
         columns = {
             "id": part.id,
@@ -179,7 +179,7 @@ def with_images(rows: Sequence[pa.Table], images: ImageSet) -> Iterator[pa.Table
 
 
 def usable_rows(rows: Iterable[pa.Table]) -> Int[Tensor, " u"]:
-    """The positions of the seeds that are searched from."""
+    """The positions of the images that are searched from."""
     skipped = [pc.is_in(part["status"], pa.array(UNUSABLE)).to_numpy() for part in rows]
     return torch.from_numpy(np.flatnonzero(~np.concatenate(skipped)))
 
@@ -270,7 +270,7 @@ def read_groups(
 
 def _check(rows: pa.Table, types: Mapping[str, pa.DataType], *, ids: bool) -> None:
     """Raise unless every column is there, of its type, without gaps where none may be; and unless
-    the `ids` are those of findings, where they have to be: words could be paths.
+    the `ids` are those of failures, where they have to be: words could be paths.
     """
     for name, kind in types.items():
         column = rows.column(name)
@@ -286,7 +286,7 @@ def _check(rows: pa.Table, types: Mapping[str, pa.DataType], *, ids: bool) -> No
 
 
 def overlay(seeds: pa.Table, spent: pa.Table) -> pa.Table:
-    """The table of all seeds with what finished shards say of theirs."""
+    """The table of all images with what finished shards say of theirs."""
     where = pc.index_in(seeds["id"], value_set=spent["id"])
     for name in SPENT:
         if name != "id":
@@ -297,7 +297,7 @@ def overlay(seeds: pa.Table, spent: pa.Table) -> pa.Table:
 
 
 def summarise(findings: pa.Table, spent: pa.Table) -> dict[str, Any]:
-    """The counts of a shard: seeds, costs, findings by kind, which labels were mistaken."""
+    """The counts of a shard: images, costs, failures by kind, which labels were mistaken."""
     kinds = findings["kind"].to_pylist()
     seeds = findings["original"].to_pylist()
     pairs = Counter(zip(findings["expected"].to_pylist(), findings["predicted"].to_pylist()))

@@ -25,7 +25,7 @@ from hardcase.types import Evaluator, Feedback, Seeds, State
 class Evolution:
     """Candidates on both sides of a centre, ranked by score, lead the centre uphill.
 
-    While nothing fails the spread grows, so that a subject that tells only its label is found out
+    While nothing fails the spread grows, so that a model that tells only its label is found out
     as well; from the first failure on, the way between the seed and the nearest failing candidate
     is halved, keeping to the failing side.
 
@@ -35,7 +35,7 @@ class Evolution:
         growth: Factor of the spread after a step without progress.
         most: Greatest spread.
         step_size: Step of the centre, in units of the spread.
-        bisections: Halvings of the way back toward the seed.
+        bisections: Halvings of the way back toward the original.
     """
 
     pairs: int = 10
@@ -73,6 +73,8 @@ class Evolution:
         centre = state["centre"][rows]
         spread = per_row(state["spread"][rows], centre)
         noise = rng.normal(rows, (self.pairs, *centre.shape[1:]))  # r p *code
+        # Mirrored pairs: whatever is even in the noise cancels in the direction, which halves its
+        # variance.
         both = torch.cat([noise, -noise], 1)  # r 2p *code
         asked = (centre[:, None] + spread[:, None] * both).flatten(0, 1)
         feedback = evaluate(asked, rows.repeat_interleave(2 * self.pairs))
@@ -81,6 +83,8 @@ class Evolution:
         direction = total(uphill)
         direction = direction / per_row(length(flat(direction)).clamp_min(1e-12), direction)
         size = float(centre[0].numel()) ** 0.5
+        # No progress means a plateau (labels alone, or a saturated margin): look farther away.
+        # Progress keeps the radius, since the slope was told by points at this distance.
         progress = score.amax(1) > state["best"][rows] + 1e-4
         wider = (state["spread"][rows] * self.growth).clamp_max(self.most)
         found, fails = _nearest(feedback, state["start"][rows], len(rows))
@@ -107,7 +111,7 @@ def _ranked(score: Float[Tensor, "r c"]) -> Float[Tensor, "r c"]:
 def _nearest(
     feedback: Feedback, start: Float[Tensor, "r *code"], count: int
 ) -> tuple[Tensor, Tensor]:
-    """The failing candidate of each seed that is nearest to its code, and whether there is one."""
+    """The failing candidate of each image that is nearest to its code, and whether there is one."""
     z = feedback.z.reshape(count, -1, *feedback.z.shape[1:])  # r c *code
     away = length((z - start[:, None]).flatten(2), 2)
     failed = feedback.failed.reshape(count, -1)
@@ -122,28 +126,28 @@ WEIGHTS = 0.25
 SLOPES = 0.5
 """Variances of a surrogate's weight and of a slope that none has, before anything was asked."""
 ROUGH = 0.1
-"""Variance of a change of the subject's margin that no slope explains, for a step of length 1."""
+"""Variance of a change of the model's margin that no slope explains, for a step of length 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurrogateGradients:
-    """Where a search along gradients gets them if the subject gives none.
+    """Where a search along gradients gets them if the model gives none.
 
-    Networks trained on the same data as a subject would be (substitutes: Papernot et al., 2017,
-    arXiv 1602.02697) have similar gradients. How far each of them tells what the subject does is
-    learned on the way: the subject is asked at a point beside the current one, and the change of
+    Networks trained on the same data as a model would be (substitutes: Papernot et al., 2017,
+    arXiv 1602.02697) have similar gradients. How far each of them tells what the model does is
+    learned on the way: the model is asked at a point beside the current one, and the change of
     its margin is followed as a weighted sum of theirs and of a slope that none of them has. A
     Kalman filter (Kalman, 1960) estimates weights and slope from all answers so far. Where the
-    subject fails already, only the witnesses' gradient is left.
+    model fails already, only the witnesses' gradient is left.
 
     Args:
         count: How many networks the method has as surrogates.
-        noise: How far beside the current point the subject is asked, per coordinate.
-        learns: Whether answers are learned from; not where the subject tells only its label.
-        scale: Times a surrogate's margin that the subject's is expected to change by, at first.
-        push: Share of the subject's slope that is followed beside the witnesses'.
+        noise: How far beside the current point the model is asked, per coordinate.
+        learns: Whether answers are learned from; not where the model tells only its label.
+        scale: Times a surrogate's margin that the model's is expected to change by, at first.
+        push: Share of the model's slope that is followed beside the witnesses'.
         forget: Share of what is known that each query makes old.
-        enough: Logits by which the subject must leave the label before its part ends.
+        enough: Logits by which the model must leave the label before its part ends.
     """
 
     count: int
@@ -193,7 +197,7 @@ class SurrogateGradients:
         estimate = state["estimate"][rows]
         covariance = state["covariance"][rows]
         moved = [flat(new[name] - state[name][rows]) for name in ("margins", "asked")]
-        # The observation: the subject's change of margin, as a sum over each surrogate's change
+        # The observation: the model's change of margin, as a sum over each surrogate's change
         # and over the coordinates of the step itself.
         observed = torch.cat(moved, 1)
         innovation = new["margin"] - state["margin"][rows] - total(estimate * observed)

@@ -40,7 +40,7 @@ LIMIT = 10_000
 
 
 class Directions(NamedTuple):
-    """For each seed and goal: its class (-1: none), the step to it, and to its nearest code."""
+    """For each image and goal: its class (-1: none), the step to it, and to its nearest code."""
 
     goal: Int[Tensor, "n c"]
     step: Float[Tensor, "n c d"]
@@ -50,17 +50,18 @@ class Directions(NamedTuple):
 def directions(
     codes: Partners, seeds: Seeds, *, classes: int, neighbours: int, toward: int | None = None
 ) -> Directions:
-    """The `classes` nearest other classes of each seed (or `toward` alone), nearest first.
+    """The `classes` nearest other classes of each image (or `toward` alone), nearest first.
 
     A step between classes is the mean of the `neighbours` nearest codes of the goal's class minus
     that of the seed's own class: what tells the classes apart around here, without what is peculiar
-    to the seed or to one partner.
+    to the original or to one partner.
     """
     z = flat(seeds.z)
     y = seeds.y
     label = codes.label[:LIMIT].to(y.device)
     kinds = int(torch.cat([label, y]).max()) + 1
     rows, distance = _ranked(codes, label, z, neighbours, kinds)
+    # Its own class is infinitely far: it must never be a goal.
     others = distance.scatter(1, y[:, None], torch.inf)
     if toward is not None:
         others = torch.where(torch.arange(kinds, device=y.device) == toward, others, torch.inf)
@@ -72,12 +73,14 @@ def directions(
     step = torch.stack(
         [codes.mean(_at(rows, column[:, None]).squeeze(1)) - own for column in goal.unbind(1)], 1
     )
+    # Two ways toward a class: the difference of means, which carries what the classes differ in,
+    # and the nearest code itself, which surely is of that class.
     first = codes.take(_at(rows, goal)[..., 0]).flatten(2) - z[:, None]
     return Directions(torch.where(there.squeeze(2), goal, -1), step * there, first * there)
 
 
 def span(codes: Partners, seeds: Seeds) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
-    """The least and greatest value of every coordinate over the codes and the seed's own."""
+    """The least and greatest value of every coordinate over the codes and the original's own."""
     z = flat(seeds.z)
     label = codes.label[:LIMIT]
     low = z.clone()
@@ -152,7 +155,7 @@ class Crossing:
     are L1. No coordinate leaves the range of `codes`; without `codes`, steps are drawn from the
     prior.
 
-    A race is a track in the state, which names its seed by `row`.
+    A race is a track in the state, which names its original by `row`.
 
     Args:
         codes: Codes of training images, to walk toward.
@@ -162,7 +165,7 @@ class Crossing:
         reach: Length of the first attempt, in steps between the classes.
         halvings: Bisection steps of each walk toward the boundary.
         shorten: Attempts to leave coordinates out of the step that was found.
-        closing: Last bisection steps toward the seed.
+        closing: Last bisection steps toward the original.
         apart: Every class is a race of its own, won by reaching that class.
         toward: Walk to this class alone.
     """
@@ -211,6 +214,9 @@ class Crossing:
         """One candidate of every track that has one; what it tells depends on the phase."""
         turn = int(state["turn"])
         race = (len(self.cuts) + 1) * state["goal"].shape[1] * (1 + self.halvings)
+        # Turns are the only clock, alike for all images, so that every image asks the same question
+        # in the same turn: one probe per lane, then its halvings, then shortening, then the closing
+        # halvings.
         lane, halving = divmod(turn, 1 + self.halvings)
         probing = turn < race and halving == 0
         shortening = race <= turn < race + self.shorten
@@ -238,6 +244,8 @@ class Crossing:
         if probing:
             state = self._opened(state, hit)
         elif shortening:
+            # As in a success rule of evolution strategies: growing by 1.3 and shrinking by 0.85
+            # balance at about two hits in five, so the step settles where it still pays.
             step_size = (state["step_size"] * torch.where(hit, 1.3, 0.85)).clamp(0.005, 0.2)
             state = {**state, "step_size": step_size}
         else:
@@ -328,7 +336,7 @@ class Exits:
     prior), or toward near classes, along more or fewer of the step's largest coordinates, of which
     each walk leaves out others; every fourth goes anywhere.
 
-    The state ends with the class that each walk enters where it leaves the seed's (-1: it never
+    The state ends with the class that each walk enters where it leaves the original's (-1: it never
     left) and the share of the walk at which it does; `row` names the seed.
 
     Args:
@@ -420,6 +428,8 @@ class Exits:
         )
         far = seed + scaled(cut * some, total(step.abs()) * self.reach)
         far = torch.minimum(torch.maximum(far, low), high) - seed
+        # Every fourth walk goes in a random direction: where the classes of the partners are all on
+        # one side, the boundary may still be near on the other.
         stray = torch.arange(len(far), device=far.device) % self.walks % 4 == 3
         return torch.where(stray[:, None], self._far(flat(seeds.z), rng), far)
 

@@ -47,7 +47,7 @@ def mutate(
     rows: Int[Tensor, " m"],
     rng: Rng,
 ) -> Picture:
-    """Each picture (of the seed in `rows`) changed by its operator at its level."""
+    """Each picture (of the image in `rows`) changed by its operator at its level."""
     changed = x.clone()
     for number, one in enumerate(operators):
         own = (operator == number).nonzero().squeeze(1)
@@ -157,7 +157,7 @@ PIXELS = Operator("pixels", tuple(map(float, range(1, 10))), pixels)
 NOISE = Operator("noise", (0.0, 1.0, 2.0), noise)
 
 
-# Parents from every seed's corpus are mutated; what guides find new joins it.
+# Parents from every original's corpus are mutated; what guides find new joins it.
 
 ENTRY = "entry/"
 """Aims by which a search tells the corpus what belongs to a candidate,
@@ -364,10 +364,10 @@ class Worklist:
         gain: Least gain that makes a candidate an entry.
         radius: Largest L2 distance of an entry from its seed, relative to the seed's length.
         capacity: Entries per seed.
-        restart: Start again from the seed when the list is empty; otherwise it retires.
+        restart: Start again from the original when the list is empty; otherwise it retires.
         peek: Query an entry before guides choose what to push from it.
         decay: What the least gain is divided by: 1 plus the ``entries`` walked before, or 1 plus
-            the number of the seed (``seeds``).
+            the number of the original (``seeds``).
     """
 
     step_size: float
@@ -397,7 +397,7 @@ class Worklist:
         }
 
     def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
-        """Evaluate every live seed's candidate, with its gradient until its walk has ended."""
+        """Evaluate every live original's candidate, with its gradient until its walk has ended."""
         phase = int(state["phase"])
         if phase == 0:
             state = self._next_entry(state, evaluate)
@@ -416,7 +416,7 @@ class Worklist:
         return {**state, "phase": (state["phase"] + 1) % (self.steps + 1)}
 
     def _next_entry(self, state: State, evaluate: Evaluator) -> State:
-        """Take the first entry of every list; seeds whose list is empty start again or retire."""
+        """Take the first entry of every list; images whose list is empty start again or retire."""
         rows = evaluate.live.nonzero().squeeze(1)
         empty = state["size"][rows] == 0
         if not self.restart:

@@ -22,9 +22,9 @@ from hardcase.types import Evaluator, Feedback, Search, Seeds, Space, State, Tar
 @search("genetic", needs="label", paper="Kang, Feldt and Yoo, SBST 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Genetic:
-    """Population per seed: crossover, mutation where a code differs from its seed, reset mask.
+    """Population per seed: crossover, mutation where a code differs from its image, reset mask.
 
-    SINVAD's genetic algorithm; all seeds are in one batch. Each generation keeps the `elite` best
+    SINVAD's genetic algorithm; all images are in one batch. Each generation keeps the `elite` best
     and fills up with children of two of them: single-point crossover, normal mutation, then the
     reset. A seed's mutation size shrinks by `decay` while its best does not improve by more than
     `tolerance`, and returns to `mutation` when it does.
@@ -32,14 +32,14 @@ class Genetic:
     Args:
         population: Codes of a generation, parents among them.
         elite: Parents that are kept.
-        spread: Deviation of the first population around the seed's code.
-        mutation: Mutation size of a seed whose best improves.
-        decay: What a stalled seed's mutation size is multiplied by.
+        spread: Deviation of the first population around the original's code.
+        mutation: Mutation size of an image whose best improves.
+        decay: What a stalled original's mutation size is multiplied by.
         smallest: A seed retires below this mutation size; 0: never for that reason.
-        reset: Share of coordinates that go back to the seed's.
+        reset: Share of coordinates that go back to the original's.
         generations: The most generations.
         tolerance: What the best must gain to count as improved.
-        mutate: Which coordinates mutate, by how they compare with the seed's: the authors' code
+        mutate: Which coordinates mutate, by how they compare with the original's: the authors' code
             says those that differ, the text of Figure 3 those that are equal.
         scaled: Whether mutations are of the current size (code) or of deviation 1 (Figure 3).
     """
@@ -144,9 +144,9 @@ def _gather(z: Float[Tensor, "r p d"], index: Int[Tensor, "r c"]) -> Float[Tenso
 class PixelGenetic:
     """Population per seed: tournaments, uniform crossover and small mutations of pixels.
 
-    DiffChaser's genetic search; all seeds are in one batch. The best survives, every other place
+    DiffChaser's genetic search; all images are in one batch. The best survives, every other place
     goes to a child that takes each number of its code from one of two winners of tournaments, with
-    equal chance. The first population are copies of the seed, mutated.
+    equal chance. The first population are copies of the image, mutated.
 
     Args:
         population: Individuals per seed.
@@ -220,7 +220,7 @@ class PixelGenetic:
 class HillClimbing:
     """One coordinate after the other moved at random; a move stays if the score rises.
 
-    `passes` over all coordinates, all seeds side by side; a move is normal noise of the seed's
+    `passes` over all coordinates, all images side by side; a move is normal noise of the original's
     current `step_size`. After each pass ("accepted") the step size becomes the mean size of the
     moves that were kept, but at least the share of moves that were kept, or half of what it was
     where none was.
@@ -261,6 +261,9 @@ class HillClimbing:
         move = rng.normal(rows) * state["step_size"][rows]
         if turn:
             place = torch.zeros(width, dtype=torch.bool, device=z.device)
+            # One coordinate a turn, in order: that is the published hill climb, and why a pass
+            # takes as many turns as a code has numbers. The first turn only scores the unchanged
+            # code.
             place[(turn - 1) % width] = True
             z = torch.where(place, z + move[:, None], z)
         feedback = evaluate(z.reshape(-1, *state["shape"].tolist()), rows)
@@ -291,8 +294,8 @@ OCTAVES = 4.0
 
 
 class _Beginning:
-    """An evaluator that hands a seed over to the map where the first search would retire it, where
-    it fails if that is its end, or when its share of the queries or gradients is spent.
+    """An evaluator that hands an image over to the map where the first search would retire it,
+    where it fails if that is its end, or when its share of the queries or gradients is spent.
     """
 
     def __init__(self, evaluate: Evaluator, state: State, search: Illumination) -> None:
@@ -352,8 +355,8 @@ class Illumination:
         first: The search that looks for first failures.
         queries: What it may ask for each seed.
         gradients: How many gradients it may ask for.
-        ends: It ends for a seed at its first failure.
-        children: Candidates per seed and step.
+        ends: It ends for an image at its first failure.
+        children: Candidates per image and step.
         drafts: Mutants that are measured for each of them.
         spread: Largest standard deviation of a mutation, in units of the code.
     """
@@ -398,7 +401,9 @@ class Illumination:
     def _drafted(
         self, state: State, rows: Int[Tensor, " r"], targets: Targets, rng: Rng
     ) -> Float[Tensor, "m *code"]:
-        """For each seed `children` mutants of its parent, the nearest to its target of `drafts`."""
+        """For each image `children` mutants of its parent, the nearest to its target of
+        `drafts`.
+        """
         parent = targets.get("corpus/z", state["z"][rows])
         count = self.children * self.drafts
         noise = rng.normal(rows, (count, *parent.shape[1:])).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Searches along the gradient of the score: ascent, Adam, several walks per seed, and C&W's."""
+"""Searches along the gradient of the score: ascent, Adam, several walks per image, and C&W's."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class OwnGradients:
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamAscent:
-    """Adam on the code, then a bisection from the first failure back to the seed.
+    """Adam on the code, then a bisection from the first failure back to the original.
 
     Each seed climbs with its own moments until it fails. When no seed climbs any more, the way
     between the seed and the failure is halved, keeping to the failing side. Without bisections the
-    campaign must stop seeds at their first failure.
+    run must stop images at their first failure.
 
     Args:
         step_size: Size of one step.
         first: Decay of the first moment.
         second: Decay of the second moment.
-        bisections: Bisection steps back to the seed after the first failure.
+        bisections: Bisection steps back to the original after the first failure.
         source: Where gradients come from; by default from the score.
     """
 
@@ -127,9 +127,9 @@ def adam(
 def halve(
     state: State, evaluate: Evaluator, rows: Int[Tensor, " r"], found: Tensor, *, halvings: int
 ) -> State:
-    """Bisect between the seeds and what was `found` to fail, and retire seeds after `halvings`.
+    """Bisect between the images and what was `found` to fail, and retire images after `halvings`.
 
-    `low` and `high` are shares of the way from a seed's `start`; it fails at `high`.
+    `low` and `high` are shares of the way from an original's `start`; it fails at `high`.
     """
     low = state["low"][rows]
     high = state["high"][rows]
@@ -172,7 +172,7 @@ def keep(state: State, rows: Int[Tensor, " m"], targets: Targets, count: int) ->
 
 Direction = Callable[[Tensor], Tensor]
 Shape = Callable[[Tensor, Tensor, Rng], Tensor]
-"""From the moves, the seeds they belong to and random numbers: what is left of each move."""
+"""From the moves, the images they belong to and random numbers: what is left of each move."""
 
 
 def sign(slope: Tensor) -> Tensor:
@@ -253,7 +253,7 @@ class GradientAscent:
         jitter: Size of the uniform noise at the start.
         renew: Steps after which guides choose anew what to push; 0: never.
         shape: What of a step is kept, e.g. one that is the same for all pixels.
-        unchanged: An image that fails as it is, is a finding; otherwise it only teaches guides, and
+        unchanged: An image that fails as it is, is a failure; otherwise it only teaches guides, and
             its search ends.
     """
 
@@ -269,7 +269,7 @@ class GradientAscent:
         z = seeds.z
         if self.jitter:
             z = z + self.jitter * (rng.uniform(rows, z.shape[1:]) * 2 - 1)
-        else:  # a draw all the same: later ones do not depend on the jitter
+        else:  # a sample all the same: later ones do not depend on the jitter
             rng.uniform(rows)
         return {"z": z, "step": torch.zeros(1, dtype=torch.int64)}
 
@@ -296,7 +296,7 @@ class GradientAscent:
 @search("fan", needs="gradients", paper="Te Wei Lee, report, 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fan:
-    """Several gradient walks per seed, each with targets of its own.
+    """Several gradient walks per image, each with targets of its own.
 
     One for every unit, filter or layer, as MaXplore goes. The seed is evaluated first, so that
     guides know it. A walk's targets are chosen by its number: guides that `follow` are told
@@ -350,7 +350,7 @@ class Fan:
     def _walking(
         self, state: State, evaluate: Evaluator
     ) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
-        """The places in the table of walks that still go on, and the seeds they belong to."""
+        """The places in the table of walks that still go on, and the images they belong to."""
         width = len(state["z"]) // len(state["seed"])
         place = torch.arange(len(state["z"]), device=state["z"].device)
         exists = place % width + int(state["wave"]) * width < self.walks
@@ -385,7 +385,7 @@ class CarliniWagner:
 
     Adam on ``‖z - seed‖² + weight · max(0, confidence - score)``; after every `steps` steps each
     seed's weight is halved toward the largest that failed or multiplied by ten, and the walk starts
-    again from the seed. The score is a logit margin, positive where the subject fails.
+    again from the original. The score is a logit margin, positive where the model fails.
 
     Args:
         step_size: Adam's step size.
@@ -436,7 +436,7 @@ class CarliniWagner:
         return self._restart(state)
 
     def _restart(self, state: State) -> State:
-        """Bisect each seed's weight by whether its walk hit, and restart from the seed."""
+        """Bisect each original's weight by whether its walk hit, and restart from the original."""
         hit = state["hit"]
         weight = state["weight"]
         high = torch.where(hit, weight.minimum(state["high"]), state["high"])

@@ -1,4 +1,4 @@
-"""Mixing a seed with others: with partners' codes, or with another class's conditioning."""
+"""Mixing an image with others: with partners' codes, or with another class's conditioning."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Bisection:
     """Smallest interpolation weight of near partners that reaches each other class.
 
     For each other class the nearest partners in turn: the interval of shares is halved toward the
-    smallest that makes the subject say that class. Then, for the nearest code that did, places of
-    the grid return to the seed's own code wherever the subject still says that class, the most
+    smallest that makes the model say that class. Then, for the nearest code that did, places of
+    the grid return to the original's own code wherever the model still says that class, the most
     changed ones first. A class that was never reached costs nothing more, and so does a place at
     rest.
 
@@ -184,7 +184,9 @@ def _places(shape: Sequence[int]) -> int:
 
 
 def nearest(partners: Partners, seeds: Seeds, count: int) -> Int[Tensor, "n k c"]:
-    """For each seed and class, the `count` nearest partners (-1: none, or the seed's class)."""
+    """For each image and class, the `count` nearest partners (-1: none, or the original's
+    class).
+    """
     label = partners.label.to(seeds.y.device)
     near = torch.full((len(seeds), int(label.max()) + 1, count), -1, device=seeds.y.device)
     for c in range(near.shape[1]):
@@ -201,13 +203,13 @@ def nearest(partners: Partners, seeds: Seeds, count: int) -> Int[Tensor, "n k c"
 @search("anchored-steps", needs="label", paper="ours, after Duan, Dwyer and Yang, 2026 (Latte)")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchoredSteps:
-    """Single steps from every seed's code toward randomly drawn codes of other classes.
+    """Single steps from every original's code toward randomly drawn codes of other classes.
 
     A candidate is z + t (anchor - z); none starts from another, so all stay around the seed.
 
     Args:
         partners: Codes of training images, as `hc.spaces.partners` collects them.
-        anchors: Anchors drawn for each seed, with replacement.
+        anchors: Anchors drawn for each original, with replacement.
         step_sizes: The values of t, tried for each anchor.
     """
 
@@ -270,6 +272,9 @@ class GrowingMix:
         growing = self.steps * len(from_last)
         failed_before = high.isfinite()
         if turn < growing:
+            # The mix enters at the last stage first and moves toward the first: fine stages change
+            # looks, early ones change what is shown. So the first failing mix is the most
+            # superficial one.
             mix = torch.full_like(low, (turn + 1) / self.steps)
             tracks = state["other"] & ~failed_before
         else:

@@ -125,7 +125,7 @@ class Styles:
 
     A code has a weight in [0, 1] for each class and each of `stages`; only the class of the largest
     sum counts. A stage of weight w gives (1 - w) stage(h, own class) + w stage(h, other class). The
-    code of a seed is 0, and its latent code travels as ``context["latent"]``.
+    code of an image is 0, and its latent code travels as ``context["latent"]``.
 
     Args:
         generator: A conditional generator made of stages, e.g. `hc.generators.Gan`.
@@ -195,10 +195,10 @@ def conditioned_stages(generator: Staged, classes: int) -> tuple[int, ...]:
 
 
 def _latent(origin: Seeds) -> Float[Tensor, "m d"]:
-    """The latent codes that the generator made the seeds from."""
+    """The latent codes that the generator made the images from."""
     if "latent" not in origin.context:
         raise Problem(
-            "these seeds were not made by the generator, so there is no latent code to start from.",
+            "the generator did not make these images, so there is no latent code to start from.",
             fix="seeds that the generator made: hardcase run --method feature-perturbation makes"
             " them itself",
         )

@@ -3,7 +3,7 @@ another camera.
 
 No generator and no training: a code says how much of what is done to the seed's own image. Code 0
 is the image itself, byte for byte; every coordinate has a name, a unit and a natural range, so that
-a finding can be told in words.
+a failure can be told in words.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _layout(parts: tuple[ChangeFamily, ...], shape: Shape) -> _Layout:
 @space("appearance", needs="nothing", paper="ours")
 @dataclass(frozen=True, slots=True)
 class Appearance:
-    """Warp, camera, stroke, light, weather, focus and sensor changes of the seed's image, or
+    """Warp, camera, stroke, light, weather, focus and sensor changes of the original's image, or
     products of them.
 
     A product's code is the concatenation of its parts' codes, as they are written. Images pass
@@ -193,7 +193,9 @@ class Appearance:
         # whole tiles of rows: a vectorised function's last bits depend on its place
         for code, x, key, count in in_tiles(z, seeds, pattern):
             values = self._by_part(code)
-            if layout.patterned:  # patterns follow from the seed's own pixels, and from a draw
+            if (
+                layout.patterned
+            ):  # patterns follow from the original's own pixels, and from a sample
                 key = (content_key(x) + key) & WORD
             if layout.moving:
                 places = centred_places(*self.shape[1:], code).expand(len(code), -1, -1, -1)

@@ -210,7 +210,7 @@ class Pixels(_PixelCode):
     """The image itself, kept in [0, 1] and in an L∞ or L2 ball around its seed.
 
     Args:
-        ball: `Linf` or `L2` ball around the seed; by default one without a bound.
+        ball: `Linf` or `L2` ball around the original; by default one without a bound.
     """
 
     ball: Linf | L2 = L2(math.inf)

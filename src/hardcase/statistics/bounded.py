@@ -80,6 +80,8 @@ def bounded_mean_interval(
     else:
         levels, counts = np.unique(sample, return_counts=True)
         table = tuple((value, 1.0, many) for value, many in zip(levels.tolist(), counts.tolist()))
+    # One unit more, at the worst end of the range: what makes the bound hold for laws whose rare
+    # large values the sample has not met.
     largest = max(size for _, size, _ in table)
     tail = (1 - level) / 2 if side == "both" else 1 - level
     lower = low if side == "high" else _quantile((*table, (low, largest, 1)), tail)
@@ -105,6 +107,8 @@ def _quantile(table: tuple[Row, ...], chance: float) -> float:
     least, most = float(value.min()), float(value.max())
     if least == most:
         return least
+    # Zeros and ones: the mean under random weights has a beta law, and this is Clopper and
+    # Pearson's.
     if len(set(value)) == 2 and len(set(size)) == 1:
         above = float(count[value == most].sum())
         share = scipy.special.betaincinv(above, float(count.sum()) - above, chance)
@@ -118,6 +122,9 @@ def _quantile(table: tuple[Row, ...], chance: float) -> float:
         middle = (least + most) / 2
         if all(smooth):
             middle = least + (most - least) * short / (short - over)
+        # The mean is below `middle` exactly if the weighted sum of deviations from it is below 0: a
+        # sum of gamma numbers, whose law is found by its characteristic function, without any
+        # sampling.
         below = _below(size * (value - middle), count)
         error = below - chance
         if abs(error) < PRECISION:
@@ -126,6 +133,7 @@ def _quantile(table: tuple[Row, ...], chance: float) -> float:
         smooth[side] = FLAT < below < 1 - FLAT
         if side:
             most, over = middle, error
+            # Illinois: an end that stays twice in a row counts half, so the secant cannot creep.
             short /= 1 + (last == side)
         else:
             least, short = middle, error
@@ -152,6 +160,8 @@ def _below(weight: Vector, count: Vector) -> float:
     for start in range(0, MOST_TERMS, TERMS):
         half = np.arange(start, start + TERMS) + 0.5
         scaled = np.outer(half * step, weight)
+        # Modulus and phase of the characteristic function of a sum of gammas; terms are summed in
+        # blocks until the modulus is negligible, so the error is bounded, not hoped for.
         size = np.exp(np.log1p(scaled**2) @ count / -2)
         total += float((np.sin(np.arctan(scaled) @ count) * size / half).sum())
         if size[-1] < math.exp(-NEGLIGIBLE):

@@ -1,4 +1,4 @@
-"""What runs count: the funnel, the kinds of findings, the status of a verdict."""
+"""What runs count: the search results, the kinds of failures, the status of a verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEPS = (
     *("images", "correctly_classified", "searched", "failing", "witnessed", "accepted", "unsure"),
     *("confirmed", "clusters"),
 )
-"""Counts of seeds, except `distinct`, which counts groups. Steps that nobody judged are None, and
+"""Counts of images, except `distinct`, which counts groups. Steps that nobody judged are None, and
 so is `confirmed` until people were asked.
 """
 
@@ -41,7 +41,7 @@ _GROUPING = "Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007"
 _SILENCE = "Geifman and El-Yaniv, NeurIPS 2017; Naeini et al., AAAI 2015"
 
 _RATES = {
-    "failing": ("a run", "images with a finding that leaves their label, of those attempted"),
+    "failing": ("a run", "images with a failure that leaves their label, of those attempted"),
     "witnessed": (
         "witnesses",
         "images with a failing finding on which every witness keeps the label",
@@ -63,7 +63,7 @@ METRICS = (
         "groups of accepted findings that look like one fault",
         "a judge",
         _GROUPING,
-        ("same findings, same groups", "every accepted finding is in one group"),
+        ("same failures, same groups", "every accepted finding is in one group"),
     ),
     Metric(
         "high_confidence",
@@ -72,11 +72,11 @@ METRICS = (
         _SILENCE,
         ("one alarm threshold for all findings",),
     ),
-    Metric("distance", "how far a finding is from its seed in the method's own space", "a run"),
-    Metric("l2", "Euclidean distance of a finding from its seed in pixels", "a run"),
+    Metric("distance", "how far a failure is from its image in the method's own space", "a run"),
+    Metric("l2", "Euclidean distance of a failure from its image in pixels", "a run"),
     Metric("linf", "largest change of a pixel of a finding", "a run"),
-    Metric("queries", "images given to the subject, per seed and per finding", "a run"),
-    Metric("gradients", "images whose gradient was asked for, per seed", "a run"),
+    Metric("queries", "images given to the model, per original and per failure", "a run"),
+    Metric("gradients", "images whose gradient was asked for, per original", "a run"),
     Metric("witness_queries", "images given to witnesses, never charged to a budget", "witnesses"),
     Metric(
         "surrogate_queries",
@@ -117,7 +117,7 @@ def _setting(value: Any) -> str:
 
 
 def kinds_in_words(kinds: Mapping[str, int]) -> str:
-    """How many findings there are of each kind; only what leaves its seed's label is failing.
+    """How many failures there are of each kind; only what leaves its original's label is failing.
 
     Example:
         >>> kinds_in_words({"label": 3, "disagreement": 5})
@@ -138,11 +138,11 @@ def count(
     witnesses: bool = False,
     generated: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, int | None]]:
-    """`funnel`, `skipped` and `findings` of run.json, from the rows of seeds and findings (without
-    images).
+    """`funnel`, `skipped` and `findings` of run.json, from the rows of originals and failures
+    (without images).
 
-    A row of verdicts says of one finding its `verdict`, `by` whom, and its `group`.
-    Without `witnesses` nobody is counted as witnessed: the step is None. Where seeds were
+    A row of verdicts says of one failure its `verdict`, `by` whom, and its `group`.
+    Without `witnesses` nobody is counted as witnessed: the step is None. Where originals were
     `generated`, the funnel begins with the samples and those that independent networks verified.
     """
     first = generated or {}
@@ -195,8 +195,8 @@ def count(
 def _judged(
     failing: list[Mapping[str, Any]], verdicts: Mapping[str, Verdict] | None
 ) -> dict[str, list[Mapping[str, Any]] | None]:
-    """Return the failing findings that are accepted, unsure, and confirmed by people; unsure are
-    those of seeds with no accepted finding.
+    """Return the failing failures that are accepted, unsure, and confirmed by people; unsure are
+    those of images with no accepted finding.
     """
     if verdicts is None:
         return {"accepted": None, "unsure": None, "confirmed": None}
@@ -225,5 +225,5 @@ def verdict_status(verdict: Verdict | None) -> Literal["accepted", "refused", "u
 
 
 def accepted_by(verdicts: Mapping[str, Verdict], finding: str) -> bool:
-    """Whether the check of this finding says that it keeps its label."""
+    """Whether the check of this failure says that it keeps its label."""
     return verdict_status(verdicts.get(finding)) == "accepted"

@@ -1,7 +1,7 @@
 """Intervals of means and medians over independent units: what varies is an argument.
 
 All intervals are two-sided and hold in 95 of 100 experiments. How they are made depends on how many
-independent units (runs, trainings, seeds) there are:
+independent units (runs, trainings, images) there are:
 
 * two or fewer: none, because nothing can be said;
 * three to five: Student's t, and the interval says so ("t, 4 runs");

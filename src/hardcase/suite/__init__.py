@@ -1,1 +1,1 @@
-"""What is done with the findings of a run afterwards."""
+"""What is done with the failures of a run afterwards."""

@@ -1,5 +1,5 @@
 """Two runs or more side by side: their failure rates image by image, then what their searches found
-on equal budgets, with paired seeds and tests corrected for their number.
+on equal budgets, with paired originals and tests corrected for their number.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from hardcase.wording.numbers import difference, rate
 
 
 class Tried:
-    """One run, seed by seed: attempted seeds by name, when each first failed (inf: never), the
-    nearest finding of each.
+    """One run, seed by seed: searched images by name, when each first failed (inf: never), the
+    nearest failure of each.
 
-    A method that keeps many findings has no more chances than one that keeps the best: whether a
-    seed is accepted is asked of its nearest finding alone."""
+    A method that keeps many failures has no more chances than one that keeps the best: whether a
+    seed is accepted is asked of its nearest failure alone."""
 
     def __init__(self, run: Run, name: str) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class Tried:
 
 
 OUTCOMES = ("failing", "accepted")
-"""What a seed may come to; `accepted` only where both runs were judged."""
+"""What an image may come to; `accepted` only where both runs were judged."""
 WHAT = {
     "failing": "seeds with a failing finding",
     "accepted": "seeds whose nearest finding is accepted",
@@ -68,7 +68,7 @@ Compared = Callable[[statistics.Numbers, statistics.Numbers], statistics.Test]
 
 
 def pair(a: Tried, b: Tried) -> dict[str, Any]:
-    """Tests of two runs: on seeds that both attempted where values are paired, on all findings
+    """Tests of two runs: on images that both attempted where values are paired, on all failures
     where they are not."""
     shared = [seed for seed in a.failing if seed in b.failing]
     tests = [
@@ -79,12 +79,12 @@ def pair(a: Tried, b: Tried) -> dict[str, Any]:
     if shared:
         limit = max(max(a.spent.values()), max(b.spent.values()))
         cost = [[min(sheet.first[seed], limit) for seed in shared] for sheet in (a, b)]
-        how = "paired seeds; never failing counts as the largest cost"
+        how = "paired images; never failing counts as the largest cost"
         what = "queries to the first failing input"
         tests.append(_numbers(what, cost, statistics.wilcoxon, how))
     near = [list(sheet.nearest.values()) for sheet in (a, b)]
     if all(near):
-        what = "L2 of the nearest finding of a failing seed"
+        what = "L2 of the nearest failure of a failing seed"
         tests.append(_numbers(what, near, statistics.mann_whitney, "not paired"))
     return {
         "first": a.name,
@@ -124,7 +124,7 @@ def failure_rates(first: Run, second: Run) -> dict[str, Any] | None:
 
 
 def _versions(a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any] | None:
-    """Fixed, still failing and newly failing seeds of the second run's model; None for one model.
+    """Fixed, still failing and newly failing images of the second run's model; None for one model.
 
     Searches of two trainings of one recipe differ too: this is no regression without its null
     (`hardcase.analysis.references.excess`)."""
@@ -136,7 +136,7 @@ def _versions(a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any] | Non
 
 
 def _outcome(name: str, a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any]:
-    """McNemar's test of a yes-or-no outcome on shared seeds, and the difference of the rates."""
+    """McNemar's test of a yes-or-no outcome on shared images, and the difference of the rates."""
     said = [[(getattr(sheet, name) or {})[seed] for seed in shared] for sheet in (a, b)]
     one, two = (torch.tensor(values, dtype=torch.bool) for values in said)
     gap = (one.double() - two.double()).numpy()
@@ -176,7 +176,7 @@ def _numbers(
 
 
 def median(values: Sequence[float]) -> dict[str, Any] | None:
-    """The median, with its interval over seeds if there are values enough."""
+    """The median, with its interval over images if there are values enough."""
     if not values:
         return None
     found = median_interval(values)
@@ -239,7 +239,7 @@ def compare(*given: Run | str | Path) -> Comparison:
         "sentence": _sentence(same, differ, any(run.store.searching for run in runs)),
         "pairs": pairs,
         "note": (
-            "A run keeps the nearest finding of a seed unless told otherwise, so “first failing” is"
+            "A run keeps the nearest failure of an image by default, so “first failing” is"
             " the earliest kept one."
         ),
     }
@@ -269,7 +269,7 @@ def _sentence(same: Sequence[str], differ: Sequence[str], searched: bool) -> str
     known = {"image": "image size", "complete": "completeness"}
     told = [known.get(name, name) for name in differ]
     if not told:
-        return "The runs share model, data, seeds, budget and judge."
+        return "The runs share model, data, images, budget and judge."
     sentence = f"The runs differ in: {', '.join(told)}."
     if "budget" not in differ or not searched:
         return sentence

@@ -82,7 +82,7 @@ def paired_rates(
 ) -> PairedRates:
     """Return the failure rate of a run beside that of a baseline, image by image.
 
-    Images are measured in an order that only their names and the seed decide. So a run that
+    Images are measured in an order that only their names and the original decide. So a run that
     measured fewer of them has the beginning of what another has, and an image that is missing
     before the end of that beginning was left out: it counts as one that may fail.
 

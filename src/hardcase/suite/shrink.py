@@ -37,12 +37,12 @@ Way = Callable[[Float[Tensor, " m"], Int[Tensor, " m"]], Float[Tensor, "m c h w"
 Ask = Callable[
     [Tensor, Int[Tensor, " m"]], tuple[Bool[Tensor, " m"], Int[Tensor, " m"], Float[Tensor, " m"]]
 ]
-"""Where images fail (rows are their findings), what is answered, and how surely."""
+"""Where images fail (rows are their failures), what is answered, and how surely."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailingFindings:
-    """Some failing findings of a run beside their seeds."""
+    """Some failing failures of a run beside their seeds."""
 
     table: pa.Table
     x: UInt8[Tensor, "t c h w"]
@@ -61,9 +61,9 @@ class FailingFindings:
 
 @dataclass(frozen=True, slots=True)
 class CodeWay:
-    """The straight lines in a space from where the search began to the codes of findings.
+    """The straight lines in a space from where the search began to the codes of failures.
 
-    `given` are the findings whose code still gives the stored image."""
+    `given` are the failures whose code still gives the stored image."""
 
     space: Space
     origin: Seeds
@@ -121,22 +121,22 @@ def shrink(
     steps: int = STEPS,
     batch: int = 256,
 ) -> Run:
-    """A new run in `out` whose findings are those of `run`, moved back: by bisection in `space`,
+    """A new run in `out` whose failures are those of `run`, moved back: by bisection in `space`,
     then in pixels.
 
     Failing is not monotone along the way; what is kept at every halving is an image that does fail.
-    `space` is used for findings that store their code, where that still gives the stored image. In
+    `space` is used for failures that store their code, where that still gives the stored image. In
     a space of appearance, kinds of change that are not needed are taken away first, one after the
     other from the mildest on, and the way ends in the space: what is left can be said in words
     (`Run.changes`). `seeds` are the images that the run began with, if more is known of them than
     their pixels.
 
     Args:
-        run: The run whose findings are moved back.
+        run: The run whose failures are moved back.
         subject: The network under test.
         out: The new run folder.
         space: Where the first bisection happens; pixels alone without it.
-        seeds: The seeds, where the run cannot load them.
+        seeds: The originals, where the run cannot load them.
         steps: Bisection steps.
         batch: Images that the network is given in one call; changes no result.
 
@@ -154,7 +154,7 @@ def shrink(
     refuse_used(out)
     if run.record.get("claims"):
         raise Problem(
-            "shrink moves findings of classifiers back; this run tests claims.",
+            "shrink moves failures of classifiers back; this run tests claims.",
             "Its search has halved the way back already.",
         )
     kept, table = failing_findings(run, "shrink")
@@ -176,7 +176,7 @@ def shrink(
             queries += moved.queries + len(made)
         if not failing:
             raise Problem(
-                f"{subject.name} fails none of the {len(kept)} stored findings.",
+                f"{subject.name} fails none of the {len(kept)} stored failures.",
                 "There is nothing to move back.",
                 fix=(
                     "the model that the run was made with; hardcase replay shows what another one"
@@ -228,7 +228,7 @@ def _moved_back(tests: FailingFindings, way: CodeWay | None, ask: Ask, steps: in
 def _along_codes(
     x: Tensor, way: CodeWay, own: Int[Tensor, " r"], ask: Ask, steps: int
 ) -> tuple[Tensor, int]:
-    """`x` with the findings `own` moved along their ways, which end there from then on; and the
+    """`x` with the failures `own` moved along their ways, which end there from then on; and the
     queries it took."""
     if not len(own):
         return x, 0
@@ -261,7 +261,7 @@ def _bisect(
 def _origin(
     tests: FailingFindings, space: Space, seeds: Images | None, device: torch.device
 ) -> Seeds:
-    """Where the search of every finding began."""
+    """Where the search of every failure began."""
     names = tests.table["original"].to_pylist()
     x = from_bytes(tests.seed_x.to(device))
     y = tests.expected.to(device)
@@ -275,7 +275,7 @@ def _origin(
 
 
 def _take_away(space: Appearance, way: CodeWay, own: Int[Tensor, " r"], ask: Ask) -> int:
-    """Groups of coordinates without which a finding still fails, set to 0 where its way ends;
+    """Groups of coordinates without which a failure still fails, set to 0 where its way ends;
     returns the queries it took."""
     end = way.end
     place = own.to(end.device)
@@ -291,7 +291,7 @@ def _take_away(space: Appearance, way: CodeWay, own: Int[Tensor, " r"], ask: Ask
 
 
 def _table(run: Run, tests: FailingFindings, moved: MovedBack, ask: Ask) -> pa.Table:
-    """The moved findings as a run stores them."""
+    """The moved failures as a run stores them."""
     x = moved.x
     _, predicted, confidence = ask(x, torch.arange(len(x)))
     image = to_bytes(x)
@@ -328,14 +328,14 @@ def _stored(
     queries: int,
     failing: int,
 ) -> Run:
-    """The moved findings, which lie in `parts`, as a run of its own: the same seeds, nothing judged
+    """The moved failures, which lie in `parts`, as a run of its own: the same seeds, nothing judged
     yet."""
     facts = [name for name in FINDINGS if name != "image"]
     # kept while images came and went, they would leave gaps in memory that nothing fits into
     table = pa.concat_tables(one for part in parts for one in read_groups(part, FINDINGS, facts))
     needed = None
     codes = [code for code in table["code"].to_pylist() if code]
-    if codes:  # how many findings still need each kind of change
+    if codes:  # how many failures still need each kind of change
         space = Appearance.from_record(run.record["space"])
         left = (space.severity(torch.tensor(codes)) > 0).sum(0).tolist()
         needed = {group.name: count for group, count in zip(space.groups, left, strict=True)}

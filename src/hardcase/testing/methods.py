@@ -40,10 +40,10 @@ from hardcase.types import (
 
 Make = Callable[[], Method]
 Some = Callable[[int], Images]
-"""Toy images, so many of them; methods that make their own seeds bring their own."""
+"""Toy images, so many of them; methods that make their own originals bring their own."""
 
 SECONDS = 120.0
-"""How long one search of a few toy seeds may take."""
+"""How long one search of a few toy images may take."""
 STEPS = 50_000
 """How many steps it may take."""
 IDLE = 1000
@@ -87,7 +87,7 @@ class MethodTrial:
 
     @cached_property
     def images(self) -> Images:
-        """The seeds of `plain`."""
+        """The images of `plain`."""
         return self.some(5)
 
     @cached_property
@@ -124,12 +124,12 @@ class _Patience:
         so_far = f"{self.steps - 1} steps, {queries} queries and {spent:.0f} s"
         assert self.idle <= IDLE, (
             f"the search still goes on after {so_far}, but its last {IDLE} steps asked nothing: "
-            "evaluate.retire seeds that have nothing left to try"
+            "evaluate.retire images that have nothing left to try"
         )
         ends = self.steps <= STEPS and spent <= SECONDS
         assert ends, (
-            f"the search of {len(counts.queries)} toy seeds still goes on after {so_far}: bound it"
-            " by Method.budget, evaluate.retire seeds that are done, and see that it keeps the best"
+            f"the search of {len(counts.queries)} toy images still goes on after {so_far}: bound it"
+            " by Method.budget, evaluate.retire finished images, and check that it keeps the best"
             " candidates (higher scores are better), not the worst"
         )
         return False
@@ -139,7 +139,7 @@ def check_finds_failures(trial: MethodTrial) -> None:
     found = trial.plain.findings
     seeds = len(set(found.seed.tolist()))
     assert seeds >= 3, (
-        f"found failures for {seeds} of 5 seeds of the toy subject, on which they are easy to find:"
+        f"found failures for {seeds} of 5 images of the toy model, on which they are easy to find:"
         " look at the sign of the step, at the step size, and at which candidates are kept"
     )
 
@@ -169,15 +169,15 @@ def check_findings_fail(trial: MethodTrial) -> None:
     left = Campaign(subject=subject, method=method).leaves(probe)
     label = found.kind == KINDS.index("label")
     assert bool(method.oracle(probe)[found.kind != KINDS.index("non_finite")].all()), (
-        "a stored finding no longer fails: does the oracle read anything but the 8-bit image's"
+        "a stored failure no longer fails: does the oracle read anything but the 8-bit image's"
         " answers?"
     )
     assert torch.equal(label, left), (
-        "a finding is called a label failure where the subject keeps the label, or the reverse"
+        "a failure is called a label failure where the model keeps the label, or the reverse"
     )
     assert torch.equal(probe.logits.argmax(1), found.predicted), "a stored label is not the image's"
     assert torch.equal(found.expected, origin.y), (
-        "a finding was judged against another seed's label: are `rows` those of the candidates?"
+        "a failure was judged against another seed's label: are `rows` those of the candidates?"
     )
 
 
@@ -202,19 +202,19 @@ def check_distances(trial: MethodTrial) -> None:
     worst = max([0.0, *(again - found.distance).abs().tolist()])
     assert worst <= slack, (
         f"a stored distance is off by {worst:.3g} from that between the stored image and the data"
-        " set's own seed: were seeds edited in place, or does the distance not measure from its"
+        " set's own seed: were images edited in place, or does the distance not measure from its"
         " `origin`?"
     )
     out = flat(space.project(z, origin) - z).norm(dim=1) * known
     worst = max([0.0, *out.tolist()])
     assert worst <= slack, (
-        f"a finding lies {worst:.3g} outside of what its space allows around the data set's own"
-        " seed: were seeds edited in place, or does `project` not end inside?"
+        f"a failure lies {worst:.3g} outside of what its space allows around the data set's own"
+        " seed: were images edited in place, or does `project` not end inside?"
     )
 
 
 def check_neighbours(trial: MethodTrial) -> None:
-    """Without guides, a seed's findings do not depend on the seeds beside it."""
+    """Without guides, an original's failures do not depend on the images beside it."""
     if trial.method.guides:
         return
     images = trial.some(5)
@@ -224,14 +224,14 @@ def check_neighbours(trial: MethodTrial) -> None:
         for place, seed in enumerate(order):
             one, two = (_of(found, row) for found, row in ((part, place), (whole, seed)))
             assert _same(one, two), (
-                f"seed {seed} has other findings beside seeds {order} than beside all five: draw by"
+                f"seed {seed} fails otherwise beside images {order} than beside all five: draw by"
                 " rng.normal(rows, shape) with the rows of the candidates, and let no row see"
                 " another"
             )
 
 
 def check_deterministic(trial: MethodTrial) -> None:
-    """Same seed, same findings, byte for byte, whatever the batch size."""
+    """Same seed, same failures, byte for byte, whatever the batch size."""
     one = trial.plain.findings
     two = trial.search().findings
     small = trial.search(batch=16).findings
@@ -243,7 +243,7 @@ def check_deterministic(trial: MethodTrial) -> None:
 
 
 def check_changes_nothing(trial: MethodTrial) -> None:
-    """Global randomness, seeds, weights, modes and hooks are as before, also after an error."""
+    """Global randomness, images, weights, modes and hooks are as before, also after an error."""
     subject = toy_subject()
     images = trial.some(5)
     method = trial.make()
@@ -257,7 +257,7 @@ def check_changes_nothing(trial: MethodTrial) -> None:
 
 
 def check_budget(trial: MethodTrial) -> None:
-    """No seed costs more than its budget, and every row given to the subject is counted."""
+    """No seed costs more than its budget, and every row given to the model is counted."""
     for budget in (Budget(queries=7), Budget(total_queries=23), Budget(queries=9, gradients=2)):
         subject = Counting(toy_subject())
         counts = trial.search(subject=subject, budget=budget).counts
@@ -270,15 +270,15 @@ def check_budget(trial: MethodTrial) -> None:
         )
         assert subject.rows == int(counts.queries.sum()), (
             f"{subject.rows} rows asked, {int(counts.queries.sum())} counted: does a part ask the"
-            " subject by another way than `evaluate`?"
+            " model by another way than `evaluate`?"
         )
 
 
 def check_seed_counts(trial: MethodTrial) -> None:
-    """One seed or five, of mixed labels: each is searched, and only listed seeds have findings."""
+    """One seed or five, of mixed labels: each is searched, and only listed images have failures."""
     for count, shard in ((1, trial.search(images=trial.some(1))), (5, trial.plain)):
         assert bool((shard.counts.queries > 0).all()), (
-            f"of {count} seeds, {int((shard.counts.queries == 0).sum())} were never evaluated"
+            f"of {count} images, {int((shard.counts.queries == 0).sum())} were never evaluated"
         )
         assert set(shard.findings.seed.tolist()) <= set(range(count)), (
             "a finding names a seed that does not exist"
@@ -320,7 +320,7 @@ CHECKS = (
 def check_method(
     theirs: Method | Make | Part, peers: tuple[Model, ...] = (), some: Some = toy_images
 ) -> None:
-    """All laws of a method, on images and a subject small enough to know every answer.
+    """All laws of a method, on images and a model small enough to know every answer.
 
     Args:
         theirs: A registered method (``resolve("method", "square.py:square")``), which is built in
@@ -364,7 +364,7 @@ def method_facts(part: Part) -> dict[str, Any]:
     spent = " and ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count is not None)
     if spent == "1 gradients":
         spent = "1 gradient"
-    return {"needs": made.needs, "budget": f"{spent} per seed", "laws": _laws()}
+    return {"needs": made.needs, "budget": f"{spent} per image", "laws": _laws()}
 
 
 def search_facts(part: Part) -> dict[str, Any]:
@@ -402,7 +402,7 @@ class _Saving:
 
 
 class _Watching:
-    """A search whose seeds are compared with what they were, before and after all it does."""
+    """A search whose images are compared with what they were, before and after all it does."""
 
     def __init__(self, search: Search) -> None:
         self.search = search
@@ -423,13 +423,13 @@ class _Watching:
 
     def _compare(self, where: str) -> None:
         assert self.seeds is None or _digest(self.seeds) == self.before, (
-            f"the search's {where} edited its seeds in place: clone what the state keeps of them,"
+            f"the search's {where} edited its images in place: clone what the state keeps of them,"
             " and write z + move, not z.add_(move)"
         )
 
 
 def _of(found: Findings, seed: int) -> Findings:
-    """The findings of one seed, without its number."""
+    """The failures of one seed, without its number."""
     own = found.take((found.seed == seed).nonzero().squeeze(1))
     return replace(own, seed=torch.zeros_like(own.seed))
 
@@ -454,11 +454,11 @@ def _surroundings(subject: torch.nn.Module, images: Images) -> dict[str, object]
     modules = list(subject.modules())
     return {
         "the global random state": torch.get_rng_state().numpy().tobytes(),
-        "the subject's weights": digest_tensors(subject.state_dict()),
-        "the subject's hooks": sum(
+        "the model's weights": digest_tensors(subject.state_dict()),
+        "the model's hooks": sum(
             len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks)
             for m in modules
         ),
-        "the subject's training flags": tuple(module.training for module in modules),
+        "the model's training flags": tuple(module.training for module in modules),
         "the images": images.hash,
     }

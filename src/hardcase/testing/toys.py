@@ -1,6 +1,6 @@
 """Small worlds in which any registered method can be built: networks, images, exact generators.
 
-`toy_world` has known answers: its subject names the brightest quarter of an image. `digit_world`
+`toy_world` has known answers: its model names the brightest quarter of an image. `digit_world`
 has the shapes of handwritten digits and networks that were never trained: methods are built there
 to read what they need and spend, not run.
 """
@@ -64,7 +64,7 @@ def toy_subject(sharpness: float = 20.0) -> Subject:
 
 @cache
 def toy_peer() -> Subject:
-    """A second opinion that differs a little from the toy subject's, for methods that compare."""
+    """A second opinion that differs a little from the toy model's, for methods that compare."""
     net = Quarters()
     weight = net.mean.weight.data
     weight += 0.04 * torch.randn(weight.shape, generator=stream(3, "peer"))
@@ -125,7 +125,7 @@ class ToyGenerator(nn.Module):
 
 
 def generated_images(count: int = 5, seed: int = 0) -> Images:
-    """Samples of `ToyGenerator` with their latent codes, as a generator's fresh seeds come."""
+    """Samples of `ToyGenerator` with their latent codes, as a generator's fresh images come."""
     images = toy_images(count, seed)
     generator = ToyGenerator()
     latent = torch.randn(count, generator.latent, generator=stream(seed, "toy painter"))
@@ -179,13 +179,13 @@ class Counting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """All that a campaign can give to a method, small enough to be built in a moment.
+    """All that a run can give to a method, small enough to be built in a moment.
 
     Args:
         subject: The network under test.
         peer: A second network, for methods that compare.
         images: That many images of the data set.
-        generated: That many seeds as a generator makes them.
+        generated: That many originals as a generator makes them.
         profiled: Training images from which criteria learn what is usual.
         partners: Training images whose codes searches walk toward.
         spaces: The space of each family of generators.
@@ -227,13 +227,13 @@ class World:
         return () if part.facts.get("peers", "none") == "none" else (self.peer,)
 
     def seeds(self, part: Part) -> Callable[[int], Images]:
-        """Where the method's seeds come from: the data, or its generator."""
+        """Where the method's images come from: the data, or its generator."""
         return self.generated if part.facts.get("seeds") == "generator" else self.images
 
 
 @cache
 def toy_world() -> World:
-    """The world in which laws are checked: every seed is easy to make fail."""
+    """The world in which laws are checked: every image is easy to make fail."""
     return World(
         subject=toy_subject(),
         peer=toy_peer(),

@@ -141,7 +141,8 @@ def agreement(study: Study, given: Sequence[Given]) -> dict[str, Any]:
 def labels(
     study: Study, main: Sequence[Given], fixed: Sequence[Given], rng: np.random.Generator
 ) -> dict[str, Any]:
-    """By method: the raw share of answers that see the seed's class, and the posterior's outcomes.
+    """By method: the raw share of answers that see the original's class, and the posterior's
+    outcomes.
 
     Shares come from items with a fixed number of answers; the posterior uses all.
     """
@@ -196,7 +197,7 @@ def _outcomes(study: Study, rows: Sequence[Given], rng: np.random.Generator) -> 
 
 
 def anchoring(study: Study, given: Sequence[Given]) -> dict[str, Any]:
-    """Does the seed beside a test make people find its class? Pairs, tests alone, sham pairs."""
+    """Does the image beside a test make people find its class? Pairs, tests alone, sham pairs."""
     groups: dict[str, list[Given]] = {"pair": [], "alone": [], "sham same": [], "sham other": []}
     for one in given:
         item = study.items[one.item]
@@ -262,7 +263,7 @@ def outcomes(study: Study, given: Sequence[Given]) -> dict[str, str]:
     """What people say of rated findings: ``confirmed``, ``rejected``, ``undecided``, by stimulus.
 
     A strict majority of the answers to a label item with a fixed number of answers, by two people
-    or more. Pairs of seed and test do not count: the seed anchors them.
+    or more. Pairs of image and test do not count: the image anchors them.
     """
     votes: dict[str, list[str]] = {}
     for one in given:
@@ -305,9 +306,9 @@ def rates(study: Study, given: Sequence[Given]) -> dict[str, confirmed.Confirmed
 
 
 def lost_labels(study: Study, given: Sequence[Given]) -> dict[str, dict[str, Any]]:
-    """Of each run: how many of its random failing draws lost their label by people.
+    """Of each run: how many of its random failing samples lost their label by people.
 
-    Empty for studies of findings.
+    Empty for studies of failures.
     """
     from hardcase.analysis.conditions import lost_share
 

@@ -59,10 +59,15 @@ class BettingSequence:
     ) -> None:
         """Enter the answer about one thing."""
         weight = 1 / (self.size * chances)
+        # What is known of the whole: answers so far, and predictions for what is left. The drawn
+        # thing then corrects its own prediction, weighted by one over its chance: unbiased whatever
+        # the label check predicted, and with less variance the better it predicts.
         base = self.yes / self.size + predicted.sum() / self.size
         estimate = base + weight[drawn] * (float(answer) - predicted[drawn])
         least = float((base - weight * predicted).min())
         most = float((base + weight * (1 - predicted)).max())
+        # Kelly's bet for an edge of `aim`: gain over variance. The variance is what the predictions
+        # say of it; if they lie, bets are badly sized, and the interval still holds.
         variance = float((weight * predicted * (1 - predicted)).sum()) / self.size
         aims = distance * np.array(AIMS)[:, None]
         bets = aims / (max(variance, LEAST_VARIANCE) + aims**2)
@@ -70,6 +75,9 @@ class BettingSequence:
         # a bet must survive the worst that could have been drawn; beyond it a share needs no bet
         up = np.minimum(bets, CAUTION / np.maximum(self._shares - least, 1e-9))
         down = np.minimum(bets, CAUTION / np.maximum(most - self._shares, 1e-9))
+        # Wealth of a gambler who bets that the true share lies above (or below) each candidate
+        # share. For the true one it is a martingale, so it passes 1 / 5 % at any time with a chance
+        # of at most 5 % (Ville): a share against which so much was won is excluded for good.
         self._above += np.log1p(np.where(self._shares > least, up * gain, 0))
         self._below += np.log1p(np.where(self._shares < most, -down * gain, 0))
         self._estimates.append(float(estimate))
@@ -77,6 +85,8 @@ class BettingSequence:
         self.no += not answer
         count = np.arange(self.size + 1)
         self._possible &= self._wealth() < -math.log(1 - LEVEL)
+        # Without replacement the answers themselves exclude shares: at least so many yes, so many
+        # no.
         self._possible &= (count >= self.yes) & (count <= self.size - self.no)
 
     def _wealth(self) -> Float[Array, " k"]:
@@ -152,10 +162,10 @@ in runs of 400 (``hardcase reproduce asking-digits``).
 
 @dataclass(frozen=True, slots=True)
 class FindingPopulation:
-    """What is asked about: for each failing image the finding that stands for it.
+    """What is asked about: for each failing image the failure that stands for it.
 
     Args:
-        ids: The findings.
+        ids: The failures.
         p_kept: What the judge said of each before anybody was asked; it stays as it is.
         attempted: Images that were searched.
         known: Images of which it is known without a question that a failure keeps its label.
@@ -209,7 +219,7 @@ class SessionStatus:
 
 @dataclass(frozen=True, slots=True)
 class _Urn:
-    """The findings that are left at one moment, and the chances with which one of them is drawn."""
+    """The failures that are left at one moment, and the chances with which one of them is drawn."""
 
     left: Int[Array, " u"]
     chances: Float[Array, " u"]
@@ -349,7 +359,7 @@ class RatingSession:
         return float(np.square(spread).mean())
 
     def _distance(self) -> float:
-        """How far, among the findings, a share must be told apart for the decision."""
+        """How far, among the failures, a share must be told apart for the decision."""
         population = self.population
         if not len(population):
             return PRECISE
@@ -400,8 +410,8 @@ def most_in_doubt(sessions: Sequence[RatingSession]) -> int | None:
 def one_per_image(
     seeds: Sequence[str], probability: Float[Array, " m"], asked: Bool[Array, " m"]
 ) -> list[int]:
-    """Choose the row of the finding that stands for each image: the one that most likely keeps its
-    label; none of images with a finding that people were asked about.
+    """Choose the row of the failure that stands for each image: the one that most likely keeps its
+    label; none of images with a failure that people were asked about.
     """
     over = {seed for seed, done in zip(seeds, asked.tolist()) if done}
     best: dict[str, int] = {}

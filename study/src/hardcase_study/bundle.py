@@ -81,7 +81,7 @@ class Study:
 
     @property
     def of_conditions(self) -> bool:
-        """Whether it asks about failing draws of declared conditions, not about findings."""
+        """Whether it asks about failing samples of declared conditions, not about failures."""
         return self.settings.get("population") == CONDITIONS
 
     @property

@@ -133,7 +133,7 @@ def record(
 
     ``run.json`` gains ``"people"``: ``rated``, ``confirmed`` and ``undecided``, the ``rate`` with
     its interval, and the ``findings``, which no later study draws as unseen. A study of failing
-    draws enters ``"lost_labels_people"`` under ``"risk"`` instead. A run is known by its findings
+    draws enters ``"lost_labels_people"`` under ``"risk"`` instead. A run is known by its failures
     or draws, so it may have been moved. Answers of a simulated crowd are never entered, and those
     of suspicious raters are left out as in the analysis.
 
@@ -166,7 +166,7 @@ def record(
 def _record_lost(
     study: Study, given: Sequence[Given], runs: Sequence[str | Path]
 ) -> dict[str, dict[str, Any]]:
-    """Enter how many random failing draws lost their label beside what the judge said of them."""
+    """Enter how many random failing samples lost their label beside what the judge said of them."""
     from hardcase.analysis.conditions import keep_lost_labels, shown_samples
     from hardcase.runs.results import Run
 
@@ -213,7 +213,7 @@ def _enter(
     own: Mapping[str, Mapping[str, str]],
     found: Mapping[str, ConfirmedRate],
 ) -> dict[str, Any]:
-    """Write what people said of the run in `place`, if its findings are among the rated ones."""
+    """Write what people said of the run in `place`, if its failures are among the rated ones."""
     from hardcase.runs.files import locked
     from hardcase.runs.results import Run
 

@@ -30,7 +30,7 @@ GIVEN_UP = 600.0
 
 
 def make_items(making: Making, budget: int, limit: float | None) -> None:
-    """An item for each finding that may be asked about, and real images as checks."""
+    """An item for each failure that may be asked about, and real images as checks."""
     (name, source), *more = making.sources.items()
     if more or making.plan.design != "label":
         raise Problem(
@@ -74,7 +74,7 @@ def make_items(making: Making, budget: int, limit: float | None) -> None:
 
 
 def _population(source: drawing.Source) -> tuple[list[drawing.Row], np.ndarray]:
-    """For each failing seed the finding that most likely keeps its label, with that probability."""
+    """For each failing seed the failure that most likely keeps its label, with that probability."""
     from hardcase_study.entering import p_kept  # loads torch, which the server does without
 
     small = {row["original"] for row in source.failing if _by_norm(source, row)}

@@ -46,7 +46,7 @@ def new_command(
         bool, typer.Option("--stop", help="label: no more answers where the posterior is sure.")
     ] = False,
     language: Annotated[str, typer.Option(help="en or de; raters may change it.")] = "en",
-    seed: Annotated[int, typer.Option(help="Of every draw and order.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of every sample and order.")] = 0,
     ask: Annotated[
         int | None,
         typer.Option(metavar="N", help="Ask at most N times, each by what was answered before."),
@@ -56,7 +56,7 @@ def new_command(
     ] = None,
     conditions: Annotated[
         bool,
-        typer.Option("--conditions", help="label: about random failing draws, not findings."),
+        typer.Option("--conditions", help="label: about random failing samples, not failures."),
     ] = False,
 ) -> None:
     """Make a study of what runs found: blinded, balanced, with checks."""
@@ -96,7 +96,7 @@ def new_command(
         from hardcase_study.choosing import asking_of
 
         more = asking_of(study, (), ()).status().more
-        typer.echo(f"up to {ask} answers, one a finding; about {more} would make the decision")
+        typer.echo(f"up to {ask} answers, one a failure; about {more} would make the decision")
     for name, stratum in facts.get("strata", {}).items():
         typer.echo(f"  {name}: {stratum['drawn']} of {stratum['size']} drawn")
     if "drawn_from" in facts:

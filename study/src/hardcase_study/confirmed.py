@@ -30,7 +30,7 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedRate:
-    """A share of `searched` seeds with its 95 % interval; `rated` of `failing` were looked at."""
+    """A share of `searched` images with its 95 % interval; `rated` of `failing` were looked at."""
 
     value: float
     low: float
@@ -45,7 +45,7 @@ class ConfirmedRate:
         low = 100 * self.low
         high = 100 * self.high
         return (
-            f"{100 * self.value:.1f} % of {self.searched} searched seeds "
+            f"{100 * self.value:.1f} % of {self.searched} searched images "
             f"(95 % interval {low:.1f} % to {high:.1f} %), {self.rated} of {self.failing} rated"
         )
 

@@ -1,6 +1,6 @@
 """The designs of a study: which images stand on a page together, and what is asked of them.
 
-``label``, ``likert``, ``same`` and ``fault`` draw a probability sample of findings. ``rank``,
+``label``, ``likert``, ``same`` and ``fault`` draw a probability sample of failures. ``rank``,
 ``compare``, ``sinvad`` and ``argus`` set images of several methods from one seed side by side.
 
 * ``sinvad``: S. Kang, R. Feldt, S. Yoo, "Deceiving humans and machines alike", TOSEM 2023, RQ1:
@@ -71,8 +71,8 @@ def new(
             before it, one person each; the study ends when its decision is made.
         limit: With `ask`: the confirmed rate that decides; by default the rate to five points is
             wanted.
-        conditions: For ``label``: about the random failing draws of the runs' declared conditions
-            instead of their findings. The answers say how many of them lost their label.
+        conditions: For ``label``: about the random failing samples of the runs' declared conditions
+            instead of their failures. The answers say how many of them lost their label.
     """
     if design not in bundle.DESIGNS:
         raise choice("design", design, bundle.DESIGNS)
@@ -102,7 +102,7 @@ def new(
     if not any(item.use == "main" for item in making.items):
         raise Problem(
             f"these runs give nothing to ask for design {design!r}: {making.facts.get('lost', '')}",
-            fix="runs on the same seeds, with findings, or another --design",
+            fix="runs on the same seeds, with failures, or another --design",
         )
     making.repeat_items()
     return write(making, Path(out), title=title, language=language)
@@ -148,14 +148,14 @@ def _classes(sources: Mapping[str, Source]) -> tuple[str, ...]:
     return kinds.pop()
 
 
-# Designs that draw a probability sample of findings.
+# Designs that draw a probability sample of failures.
 
 
 def _sampled(making: Making, count: int) -> list[drawing.Drawn]:
     share = 0.4 if making.plan.stop else 1.0
     drawn, strata = drawing.sample(making.sources, count, making.rng, fixed=share)
     making.facts["strata"] = strata
-    making.facts["population"] = "failing seeds, one finding each, not rated before"
+    making.facts["population"] = "failing images, one failure each, not rated before"
     if any(source.by_itself for source in making.sources.values()):
         making.facts["population"] = CONDITIONS
     return drawn
@@ -261,7 +261,7 @@ def _fault(making: Making) -> None:
 
     I. Dunn, H. Pouget, D. Kroening, T. Melham, ISSTA 2021, label 200 tests a fault by hand, knowing
     the fault. Here tests of a network with the fault, of a clean one and of a placebo are mixed,
-    and a check shows the seed twice, where nothing can have changed.
+    and a check shows the image twice, where nothing can have changed.
     """
     if not making.plan.thing:
         raise Problem("a fault study asks about one feature.", fix='--thing "the sky"')
@@ -292,7 +292,7 @@ def _fault(making: Making) -> None:
 
 
 def _sinvad(making: Making) -> None:
-    """Images of every method on the boundary of the same two classes, and the seed itself."""
+    """Images of every method on the boundary of the same two classes, and the original itself."""
     groups = {name: one.by_seed() for name, one in making.sources.items()}
     seeds = drawing.seed_rows(list(making.sources.values()))
     shared = sorted(set.intersection(*(set(group) for group in groups.values())))
@@ -304,7 +304,7 @@ def _sinvad(making: Making) -> None:
         if common:
             complete.append((seed, common[int(making.rng.integers(len(common)))]))
     making.facts["lost"] = (
-        f"{len(shared)} seeds failed in every run, "
+        f"{len(shared)} images failed in every run, "
         f"{len(complete)} of them with the same wrong class in all"
     )
     making.facts["quadruples"] = len(complete)
@@ -320,7 +320,9 @@ def _sinvad(making: Making) -> None:
 
 
 def _two_labels(making: Making, stimulus: str, pair: tuple[str, str], **known: Any) -> None:
-    """The two questions in random order; for a check, the seed's own label must score higher."""
+    """The two questions in random order; for a check, the original's own label must score
+    higher.
+    """
     turned = bool(making.rng.integers(2))
     labels = (pair[1], pair[0]) if turned else pair
     truth = ("second", "first") if turned else ("first", "second")
@@ -381,7 +383,7 @@ def _originals(
     )
     seeds = drawing.seed_rows(list(making.sources.values()))
     shared = sorted(set.intersection(*(set(group) for group in groups.values())))
-    making.facts["lost"] = f"{len(shared)} seeds have an image in every run"
+    making.facts["lost"] = f"{len(shared)} originals have an image in every run"
     taken: dict[int, int] = {}
     chosen: list[tuple[dict[str, Any], dict[str, dict[str, Any]]]] = []
     for i in making.rng.permutation(len(shared)).tolist():

@@ -71,7 +71,7 @@ class Source:
 
     @classmethod
     def of_conditions(cls, run: Run) -> Source:
-        """The random failing draws that a run keeps of its declared conditions.
+        """The random failing samples that a run keeps of its declared conditions.
 
         A draw is named after what it shows, so that a run is known by its draws.
         """
@@ -80,8 +80,8 @@ class Source:
         shown = () if run.record.get("claims") else shown_samples(run)
         if not shown:
             raise Problem(
-                f"{run.folder} keeps no failing draws of declared conditions to ask about.",
-                "Runs of classifiers with a risk above 0 keep up to 60.",
+                f"{run.folder} keeps no failing samples of declared conditions to ask about.",
+                "Runs of classifiers with a failure rate above 0 keep up to 60.",
                 fix="hardcase study new RUN",
             )
         findings = [
@@ -135,11 +135,11 @@ class Source:
 
     @property
     def failing(self) -> list[Row]:
-        """Findings on which the network leaves its seed's label."""
+        """Findings on which the network leaves its original's label."""
         return [row for row in self.findings if row["kind"] == "label"]
 
     def by_seed(self, *, failing: bool = True) -> dict[str, list[Row]]:
-        """Findings by their seed; with `failing` false, every image that is stored."""
+        """Findings by their original; with `failing` false, every image that is stored."""
         groups: dict[str, list[Row]] = {}
         for row in self.failing if failing else self.findings:
             groups.setdefault(row["original"], []).append(row)
@@ -147,7 +147,7 @@ class Source:
 
 
 def draw_name(place: int, row: Mapping[str, Any]) -> str:
-    """The name of a failing draw (a row of `shown_draws`), by its label and its pixels."""
+    """The name of a failing sample (a row of `shown_draws`), by its label and its pixels."""
     from hardcase.tensors import decode
 
     return opaque("draw", place, row["label"], decode(row["image"]).numpy().tobytes().hex())
@@ -183,11 +183,11 @@ def rated_before(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def population(source: Source, rng: np.random.Generator) -> dict[str, tuple[Row, str]]:
-    """Each failing seed's finding and the judge's verdict on it, by seed.
+    """Each failing original's finding and the judge's verdict on it, by seed.
 
     The one that stands for a seed is drawn at random among those with the best verdict, so a seed
     of which the judge accepts a finding is represented by one that it accepts. Seeds with a finding
-    that people have rated before are no longer unseen and left out. Where findings stand for
+    that people have rated before are no longer unseen and left out. Where failures stand for
     themselves, it is each of them by its own name.
     """
     if source.by_itself:
@@ -214,7 +214,7 @@ def sample(
     *,
     fixed: float = 1.0,
 ) -> tuple[list[Drawn], dict[str, dict[str, Any]]]:
-    """`count` findings, without replacement inside each stratum (run and verdict).
+    """`count` failures, without replacement inside each stratum (run and verdict).
 
     Strata share `count` in proportion to their size, at least two each where they have them.
     """
@@ -260,7 +260,7 @@ def allocate(sizes: Mapping[str, int], count: int) -> dict[str, int]:
 
 
 def real_images(sources: Sequence[Source], rng: np.random.Generator) -> list[Row]:
-    """Seeds that the subject correctly classified, each once, in random order."""
+    """Seeds that the model correctly classified, each once, in random order."""
     rows = [row for row in seed_rows(sources).values() if row["label"] == row["predicted"]]
     rows.sort(key=lambda row: row["id"])
     return [rows[i] for i in rng.permutation(len(rows))]
@@ -283,5 +283,5 @@ def _rows(table: pa.Table, read: Callable[[Sequence[int]], list[bytes]]) -> list
 
 
 def seed_rows(sources: Sequence[Source]) -> dict[str, Row]:
-    """Rows of all seeds of all sources by id."""
+    """Rows of all images of all sources by id."""
     return {row["id"]: row for source in sources for row in source.seeds}

@@ -18,7 +18,7 @@ from hardcase_study.asking import Choice, FindingPopulation, RatingSession, one_
 UNKNOWN = 0.5
 """The probability of a kept label where the judge has none."""
 OUTCOMES = {"kept": "confirmed", "unsure": "undecided", "lost": "rejected", "foreign": "rejected"}
-"""What a person's answer makes of a finding, in one word."""
+"""What a person's answer makes of a failure, in one word."""
 
 
 def questions_about(
@@ -29,10 +29,10 @@ def questions_about(
     seed: int = 0,
     choose: Choice = "random",
 ) -> tuple[RatingSession, list[int]]:
-    """Return the questions about a judged run, and which of its findings they are about.
+    """Return the questions about a judged run, and which of its failures they are about.
 
     Raises:
-        Problem: If people have seen a finding of every failing image.
+        Problem: If people have seen a failure of every failing image.
     """
     verdicts = run.verdicts or {}
     table = run.findings.select(["id", "original", "kind"]).to_pylist()
@@ -64,7 +64,7 @@ def questions_about(
 
 
 def p_kept(verdict: Any) -> float:
-    """Return what the judge said of a finding as a probability.
+    """Return what the judge said of a failure as a probability.
 
     >>> p_kept({"p_kept": 0.9}), p_kept(None)
     (0.9, 0.5)

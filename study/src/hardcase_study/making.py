@@ -56,7 +56,7 @@ class Making:
 
     @cached_property
     def key(self) -> str:
-        """What opaque ids are made with: only who has the findings themselves can work it out."""
+        """What opaque ids are made with: only who has the failures themselves can work it out."""
         ids = [row["id"] for one in self.sources.values() for row in one.findings]
         return opaque(repr(self.plan), *self.sources, *ids)
 
@@ -75,7 +75,7 @@ class Making:
         return self.items[-1]
 
     def test(self, name: str, row: Mapping[str, Any], **known: Any) -> str:
-        """Add a finding of the source `name`."""
+        """Add a failure of the source `name`."""
         return self.show(
             row,
             "test",

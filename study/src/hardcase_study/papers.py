@@ -61,7 +61,7 @@ SHOWN = 12
 
 
 def ratings(study: Study, given: Sequence[Given]) -> list[Rating]:
-    """Answers to SINVAD's form; seeds themselves have the method ``real``."""
+    """Answers to SINVAD's form; images themselves have the method ``real``."""
     made = []
     for one in given:
         item = study.items[one.item]
@@ -136,7 +136,7 @@ def _interval(own: Sequence[Rating]) -> list[float]:
 
 
 def _winner(seed: str, images: Mapping[tuple[str, str], list[Rating]]) -> tuple[str, bool]:
-    """The most confusing method of a seed, and whether Welch's test against the next is sure."""
+    """The most confusing method of an image, and whether Welch's test against the next is sure."""
     own = {
         m: [float(one.confusion) for one in some] for (m, s), some in images.items() if s == seed
     }

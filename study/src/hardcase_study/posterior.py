@@ -1,7 +1,7 @@
 """What an image is, given who said what: a posterior with partially pooled abilities.
 
 Every image is one of the classes, "none of these", or *ambiguous*; nothing is known of it
-beforehand, least of all its seed's label. A rater answers what a clear image is with his own
+beforehand, least of all its original's label. A rater answers what a clear image is with his own
 ability, else anything else with equal chance (one coin a rater); abilities come from one common
 distribution that is learned as well, so a rater with few answers is judged like the others. An
 ambiguous image is seen as one of two things, any two, about as often. "Cannot tell" is an answer

@@ -1,4 +1,4 @@
-"""``hardcase judge RUN --ask N``: a person at the terminal looks at findings of judged runs.
+"""``hardcase judge RUN --ask N``: a person at the terminal looks at failures of judged runs.
 
 Images are drawn in half blocks where the terminal has colours, and are PNG files beside the run
 otherwise. Nothing that is shown tells the seed's class, the model's answer or the judge's verdict.
@@ -257,7 +257,7 @@ def half_blocks(image: UInt8[np.ndarray, "h w c"], colours: ColorSystem) -> str:
 
 
 def _checks(run: Run, budget: int, seed: int) -> dict[int, int]:
-    """Before which questions which seeds are shown: clear ones, on which the model was sure."""
+    """Before which questions which images are shown: clear ones, on which the model was sure."""
     import numpy as np
 
     rng = np.random.default_rng((seed, 1))
@@ -274,7 +274,7 @@ def _opening(now: SessionStatus, count: int, budget: int) -> str:
     if now.limit is not None:
         wanted = f"whether the confirmed rate is within {now.limit:.1%}"
     text = (
-        f"{count} findings stand for failing images; up to {budget} are asked about, and some real"
+        f"{count} failures stand for failing images; up to {budget} are asked about, and some real"
         f" images among them.\nwanted: {wanted}; about {now.more} answers would decide it"
     )
     if now.more > budget:

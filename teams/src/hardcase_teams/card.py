@@ -78,7 +78,7 @@ class CardContent:
                 yield name, percent(known["value"]), interval, _before(before, key)
 
     def conditions(self) -> Iterator[tuple[str, str, str]]:
-        """Each declared condition with its range and what it adds to the risk."""
+        """Each declared condition with its range and what it adds to the failure rate."""
         record = self.run.record
         effects = {row["condition"]: row for row in record["risk"].get("effects") or ()}
         for name, declared in record["conditions"].items():
@@ -90,7 +90,9 @@ class CardContent:
             yield name, str(declared), effect
 
     def difference(self) -> str:
-        """How the risk compares with the baseline's, image by image; nothing without one."""
+        """How the failure rate compares with the baseline's, image by image; nothing without
+        one.
+        """
         if self.baseline is None:
             return ""
         seen = rate_difference(self.run, self.baseline)
@@ -133,7 +135,7 @@ class CardContent:
         columns = ["figure", "value", "95 %"] + ["baseline"] * (self.baseline is not None)
         lines += markdown_table(columns, [row[: len(columns)] for row in self.figures()])
         if picture:
-            lines += ["", f"![Images that the model gets wrong beside their seeds]({picture})"]
+            lines += ["", f"![Images that the model gets wrong beside their originals]({picture})"]
         columns = ["condition", "declared", "adds to the risk"]
         lines += ["", *markdown_table(columns, list(self.conditions())), ""]
         lines += [f"**Limits: {said}.**", ""] if found else []
@@ -167,8 +169,8 @@ class CardContent:
         return made.getvalue()
 
     def _pairs(self) -> Iterator[tuple[bytes, bytes, str, str]]:
-        """Random failing draws of different seeds, those first that the model reads unchanged; then
-        findings of the search."""
+        """Random failing samples of different images, those first that the model reads unchanged;
+        then failures of the search."""
         run = self.run
         right = dict(zip(run.seeds["id"].to_pylist(), run.seeds["predicted"].to_pylist()))
         draws = shown_samples(run)

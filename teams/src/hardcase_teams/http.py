@@ -1,7 +1,7 @@
 """Models behind an address that speaks the Open Inference Protocol v2, in JSON or binary tensors
 (https://github.com/kserve/open-inference-protocol; the binary form is Triton's extension of it).
 
-Own code, although `tritonclient` speaks the protocol too: findings rest on answers, so each is
+Own code, although `tritonclient` speaks the protocol too: failures rest on answers, so each is
 checked to be one to this request, whole, and in the order of its images; answers have a largest
 size and a deadline (`client.py`); and the token that is sent appears in no error.
 """

@@ -1,4 +1,4 @@
-"""A callback for the Trainer of Hugging Face transformers: the risk after evaluation."""
+"""A callback for the Trainer of Hugging Face transformers: the failure rate after evaluation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RobustnessCallback(_callback()):  # type: ignore[misc]
         self.trainer: Any = None
 
     def attach(self, trainer: Any) -> RobustnessCallback:
-        """Add this to `trainer`, whose own loggers then get the risk.
+        """Add this to `trainer`, whose own loggers then get the failure rate.
 
         Args:
             trainer: A ``transformers.Trainer``.

@@ -1,4 +1,4 @@
-"""Callbacks for Lightning: the risk after validation, and harder training batches."""
+"""Callbacks for Lightning: the failure rate after validation, and harder training batches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _require_lightning() -> None:
 
 # Lightning is an extra, so its types are not known here
 class Robustness(_callback()):  # type: ignore[misc]
-    """Log the risk under declared conditions after every so many validations.
+    """Log the failure rate under declared conditions after every so many validations.
 
     It is logged as ``risk`` with the trainer's own logger, so that ``ModelCheckpoint`` and
     ``EarlyStopping`` may watch it; after other validations they see infinity, which is never best.

@@ -33,7 +33,7 @@ WEAKEST = 0.05
 
 
 class MaiteModel:
-    """A subject as `maite.protocols.image_classification.Model`."""
+    """A model as `maite.protocols.image_classification.Model`."""
 
     def __init__(self, subject: Model, classes: Sequence[str] = ()) -> None:
         self.subject = subject
@@ -131,7 +131,7 @@ def _image(images: Images, index: int) -> np.ndarray:
 
 
 class FromMaite:
-    """A MAITE model as a subject that can only be queried.
+    """A MAITE model as a model that can only be queried.
 
     Args:
         model: An implementation of `maite.protocols.image_classification.Model` that takes

@@ -34,7 +34,7 @@ OWN = ("classes", "resize", "crop", "col_mapping")
 
 # mlflow is an extra, so its types are not known here
 class HardcaseEvaluator(ModelEvaluator):  # type: ignore[misc]
-    """Measure the risk of a logged image classifier and log it with its report.
+    """Measure the failure rate of a logged image classifier and log it with its report.
 
     The data is a table of paths of images and labels. ``evaluator_config`` takes what `hc.run`
     takes (``conditions``, ``images``, ``method``, ``baseline`` ...); ``classes``, ``resize`` and
@@ -57,7 +57,7 @@ class HardcaseEvaluator(ModelEvaluator):  # type: ignore[misc]
         model: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Run hardcase, log metrics, report and findings into the MLflow run.
+        """Run hardcase, log metrics, report and failures into the MLflow run.
 
         Args:
             model_type: ``classifier``.
@@ -96,7 +96,7 @@ class HardcaseEvaluator(ModelEvaluator):  # type: ignore[misc]
 
 
 def run_metrics(run: Run) -> Iterator[tuple[str, float]]:
-    """The figures of a run as single numbers: those that decide, then the funnel."""
+    """The figures of a run as single numbers: those that decide, then the search results."""
     record = run.record
     known = record.get("accuracy") or {}
     if known.get("value") is not None:

@@ -96,7 +96,7 @@ class RunFile(pytest.File):
 
 
 class StoredItem(pytest.Item):
-    """One stored test; it passes if the model no longer leaves the seed's label on it."""
+    """One stored test; it passes if the model no longer leaves the original's label on it."""
 
     def __init__(self, *, test: Stored, **given: Any) -> None:
         super().__init__(**given)

@@ -23,7 +23,7 @@ from hardcase.types import Guide
 RETRIES = 3
 """How often the cluster itself runs a shard again whose worker or machine is gone."""
 STORE = 200 * 2**20
-"""Bytes of shared memory of a cluster made here: a campaign, its guides and what shards bring home.
+"""Bytes of shared memory of a cluster made here: a run, its guides and what shards bring home.
 """
 STRICT = {"MKL_CBWR": "AUTO,STRICT"}
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}

@@ -72,12 +72,14 @@ class TrainingRisk:
             self._images = images_of(images).sample(count=count, seed=seed)
 
     def due(self) -> bool:
-        """Count a validation and return whether it is one after which the risk is measured."""
+        """Count a validation and return whether it is one after which the failure rate is
+        measured.
+        """
         self.validations += 1
         return self.validations % self.every == 0
 
     def measure(self, net: nn.Module, batches: Iterable[Any] = ()) -> RiskTable:
-        """Return the risk of `net` as it is now.
+        """Return the failure rate of `net` as it is now.
 
         Args:
             net: The network in training: images as the loop has them to logits.
@@ -119,7 +121,7 @@ class TrainingRisk:
                 break
         if not x:
             raise Problem(
-                "there is no validation data to measure the risk on.",
+                "there is no validation data to measure the failure rate on.",
                 fix="images=..., in any form that hc.run takes",
             )
         label = torch.cat(y)[: self.count]
