@@ -167,13 +167,15 @@ def run(bench: Bench) -> Outcome:
     for generator in bench.names("generators", ("deepxplore", "dlfuzz")):
         fill = bool(bench.options.get("fill"))
         guides = sizes.guides if fill else (*sizes.guides, *world.controls(generator))
-        tuned = [guide for guide in guides if guide not in UNTUNED]
+        pushed = [guide for guide in guides if guide not in UNTUNED]
+        shares = dict.fromkeys(pushed, sizes.shares[0])
         sweep = {}
         if len(sizes.shares) > 1:  # else there is nothing to choose from
-            sweep = {guide: _sweep(bench, world, generator, guide) for guide in tuned}
+            sweep = {guide: _sweep(bench, world, generator, guide) for guide in pushed}
+            shares = {guide: chosen(some) for guide, some in sweep.items()}
         trials = {}
         for guide in guides:
-            share = chosen(sweep[guide]) if guide in sweep else sizes.shares[0]
+            share = shares.get(guide, 0.0)
             trials[guide] = [
                 _trial(bench, world, generator, guide, repeat, share)
                 for repeat in range(sizes.repeats)
