@@ -470,6 +470,8 @@ def _papers(document: str, results: Path) -> str:
         mark += STALE if any(_is_stale(name, results) for name in one.files) else ""
         links = [f"[{name}](../../results/tables/{name}.md)" for name in one.files]
         shown = item.absent or (f"`{item.built}`" if item.built else one.shown)
+        if one.verdict == "tried":
+            shown = item.tried
         cells.append([item.item, item.claim, " ".join([shown, *links]), f"{one.verdict}{mark}", item.scope])
     commands = [f"- {one.item.item}: `{one.item.command}`" for one in chosen]
     details = ["<details><summary>Commands</summary>", "", *commands, "", "</details>"]

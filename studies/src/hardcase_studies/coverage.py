@@ -167,14 +167,15 @@ def run(bench: Bench) -> Outcome:
     for generator in bench.names("generators", ("deepxplore", "dlfuzz")):
         fill = bool(bench.options.get("fill"))
         guides = sizes.guides if fill else (*sizes.guides, *world.controls(generator))
-        sweep = {
-            guide: _sweep(bench, world, generator, guide)
-            for guide in guides
-            if guide not in UNTUNED
-        }
+        pushed = [guide for guide in guides if guide not in UNTUNED]
+        shares = dict.fromkeys(pushed, sizes.shares[0])
+        sweep = {}
+        if len(sizes.shares) > 1:  # else there is nothing to choose from
+            sweep = {guide: _sweep(bench, world, generator, guide) for guide in pushed}
+            shares = {guide: chosen(some) for guide, some in sweep.items()}
         trials = {}
         for guide in guides:
-            share = chosen(sweep[guide]) if guide in sweep else 0.0
+            share = shares.get(guide, 0.0)
             trials[guide] = [
                 _trial(bench, world, generator, guide, repeat, share)
                 for repeat in range(sizes.repeats)
@@ -182,7 +183,7 @@ def run(bench: Bench) -> Outcome:
         if fill:
             continue
         tables += [
-            sweep_table(generator, sweep, sizes),
+            *([sweep_table(generator, sweep, sizes)] if sweep else []),
             found_table(generator, trials, sizes, world.about),
             *gained_tables(generator, trials, sizes),
         ]
@@ -441,13 +442,19 @@ def found_table(
         f"{sizes.repeats} runs of {trials['none'][0].seeds} seeds, at most {sizes.gradients} gradients of the subject per seed; means with 95 % intervals over runs",
         f"an adversarial input (failing) is a candidate on which the subject leaves its seed's label; {kind}",
         "delta: Cliff's delta to the control without coverage; ms: processor time of the search; L2: median distance of what was kept",
-        "each guide has the share of the gradient that found most on other seeds (table above)",
+        f"each guide has {_share(sizes)}",
         "label kept: seeds with a failing input on which networks that no search asked see the seed's label",
         "more than a random neuron, than witnesses in the place of coverage, or than a queue of everything: a run, same seeds; the intervals of a column hold together (largest t under sign flips)",
         "PGD has its usual L∞ ball of 0.3 and asks no peers: read it beside its L2",
         *about,
     ]
     return table_of(f"{generator}: adversarial inputs", rows, notes)
+
+
+def _share(sizes: Sizes) -> str:
+    if len(sizes.shares) > 1:
+        return "the share of the gradient that found most on other seeds (table above)"
+    return f"{sizes.shares[0]:g} of the length of the main objective's gradient; no other share was tried"
 
 
 def beyond(

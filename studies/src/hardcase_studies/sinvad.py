@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hardcase import statistics
 from hardcase.campaign.in_memory import Searched, search, walk
+from hardcase.errors import Problem
 from hardcase.methods.sinvad import sinvad, sinvad_surprise
 from hardcase.models.health import probabilities, usable
 from hardcase.models.subject import Subject
@@ -248,11 +249,16 @@ MEASURES = ("accuracy", "agreement", "ssim", "typical", "odd")
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One size of one kind of VAE: a row for each training, a column for each of `MEASURES`."""
+    """One size of one kind of VAE: a row for each training, a column for each of `MEASURES`. `asked` is the size that was named;
+    a hierarchical VAE has one of its own where none was."""
 
     kind: str
-    latent: int
+    asked: int | None
     trainings: Float[Tensor, "t 5"]
+
+    @property
+    def latent(self) -> int:
+        return self.asked or 400
 
     @property
     def name(self) -> str:
@@ -266,31 +272,34 @@ def latent_sizes(bench: Bench) -> Outcome:
     """RQ4: what size and kind of VAE keeps the label of an image (Figures 16, 17 and 18).
 
     ``--repeats N`` trains each VAE N times from other weights; a study that was stopped goes on with what it lacks, and several
-    processes fill one folder, each with ``fill=true`` and some trainings, ``only=[0,1]``.
+    processes fill one folder, each with ``fill=true`` and some trainings, ``only=[0,1]``; ``read=true`` makes the tables of what is
+    in the folder, without networks and pictures.
     ``--set kinds=… latents=… vae_epochs=…`` choose which and how long.
     """
     here = Lab(bench)
-    subject = here.subject
     test = here.test
-    right = len(here.right) / len(test)
-    typical, odd = examples(subject, test, each=EACH)
+    reading = bool(bench.options.get("read"))
+    few = None if reading else examples(here.subject, test, each=EACH)
     tried = []
     for kind in bench.names("kinds", _kinds(here.train)):
         sizes = FULL_SIZES if bench.full else QUICK_SIZES
         for latent in bench.options.get("latents", sizes if kind in STATED else (None,)):
-            tried.append(_tried(here, kind, latent, (typical, odd)))
+            tried.append(_tried(here, kind, latent, few))
     if bench.options.get("fill"):
         return Outcome("sinvad-rq4", [])
-    shown = [
-        figures.images(bench.out / f"{name}.png", _pictures(here, few, tried))
-        for name, few in (("typical", typical), ("odd", odd))
-    ]
     notes = [
-        f"{subject.name} is right on {right:.1%} of the {len(test)} originals of {test.name}",
         RECONSTRUCTIONS,
         f"typical: the {EACH} correctly classified images of each class with the highest confidence; odd: with the lowest",
         f"{len(tried[0].trainings)} training(s) of each VAE on {len(here.train)} images; 95 % intervals are over trainings",
     ]
+    shown: list[str] = []
+    if few is not None:
+        right = f"{len(here.right) / len(test):.1%} of the {len(test)} originals of {test.name}"
+        notes.insert(0, f"{here.subject.name} is right on {right}")
+        shown = [
+            figures.images(bench.out / f"{name}.png", _pictures(here, images, tried))
+            for name, images in zip(("typical", "odd"), few, strict=True)
+        ]
     tables = [
         _reconstructions(test, tried, notes),
         _differences(tried),
@@ -351,10 +360,12 @@ def _generator(here: Lab, kind: str, latent: int | None, seed: int) -> LatentMod
     return here.generator("vae", kind=kind, latent=latent, epochs=epochs, seed=seed)
 
 
-def _tried(here: Lab, kind: str, latent: int | None, few: tuple[Images, Images]) -> Tried:
+def _tried(here: Lab, kind: str, latent: int | None, few: tuple[Images, Images] | None) -> Tried:
     bench = here.bench
 
     def numbers(seed: int) -> list[float]:
+        if few is None:
+            raise Problem(f"{bench.out} lacks training {seed} of the {kind} VAE {latent}.")
         bench.say(f"{kind} VAE, latent {latent or 'its own'}, training {seed}")
         made = _generator(here, kind, latent, seed)
         names = ("reconstruction_accuracy", "reconstruction_agreement", "ssim")
@@ -364,10 +375,10 @@ def _tried(here: Lab, kind: str, latent: int | None, few: tuple[Images, Images])
     trainings = bench.options.get("only", range(bench.repeats or 1))
     seeds = [bench.seed + int(number) for number in trainings]
     cells = [bench.cell(f"{kind} {latent} {s}", partial(numbers, s), but=CHOOSE) for s in seeds]
-    return Tried(kind, latent or 400, torch.tensor(cells, dtype=torch.float64))
+    return Tried(kind, latent, torch.tensor(cells, dtype=torch.float64))
 
 
-CHOOSE = ("kinds", "latents", "only", "fill")
+CHOOSE = ("kinds", "latents", "only", "fill", "read")
 """Options that only choose which VAEs are trained."""
 
 
@@ -397,8 +408,8 @@ def _pictures(here: Lab, images: Images, tried: Sequence[Tried]) -> dict[str, Te
     few = images.take(torch.arange(0, len(images), EACH))
     rows = {"original": few.x}
     for one in tried:
-        latent = one.latent if one.kind in STATED else None
-        rows[one.name] = _rebuilt(here, _generator(here, one.kind, latent, here.bench.seed), few).x
+        made = _generator(here, one.kind, one.asked, here.bench.seed)
+        rows[one.name] = _rebuilt(here, made, few).x
     return rows
 
 

@@ -291,6 +291,7 @@ class Item:
         tests: What is asked of which stored figures; those that are `shown` do not decide.
         result: What a reader must know beside the figures.
         absent: Why it cannot be had; empty where it can.
+        tried: What stopped it and what it would need, while no result is stored.
         built: The test that holds what is no claim but an algorithm or a definition.
     """
 
@@ -303,6 +304,7 @@ class Item:
     tests: tuple[Mapping[str, Any], ...] = ()
     result: str = ""
     absent: str = ""
+    tried: str = ""
     built: str = ""
 
     def at(self, place: Mapping[str, Any]) -> dict[str, Any]:
@@ -364,7 +366,7 @@ def judge(item: Item, store: Store) -> Judged:
     try:
         return _judged(item, store)
     except NotStoredError:
-        return Judged(item, "not run", ())
+        return Judged(item, "tried" if item.tried else "not run", ())
 
 
 def _judged(item: Item, store: Store) -> Judged:
