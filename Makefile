@@ -34,9 +34,10 @@ browser: venv  ## what needs Chromium and PostgreSQL (apt) or axe-core (npm); ea
 	HARDCASE_BROWSER=1 $(BIN)/python -m pytest -rs -m browser
 
 lint: venv
-	$(BIN)/ruff check --no-cache conftest.py src studies study teams tests benchmarks examples
-	$(BIN)/ruff format --check conftest.py src studies study teams tests benchmarks
+	$(BIN)/ruff check --no-cache conftest.py src studies study teams tests benchmarks examples tools
+	$(BIN)/ruff format --check conftest.py src studies study teams tests benchmarks tools
 	$(BIN)/mypy
+	$(BIN)/python tools/words.py
 
 bench: venv  ## speed as ratios in one run, collected in results/bench-cpu.json
 	$(BIN)/python -m benchmarks
