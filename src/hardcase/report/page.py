@@ -175,14 +175,14 @@ def _measured_once(runs: Sequence[Run], sections: Sequence[dict[str, Any]]) -> N
 def _measurement(run: Run) -> list[Any]:
     hashes = run.record.get("hashes") or {}
     about = [run.record.get(name) for name in ("conditions_digest", "risk")]
-    return [hashes.get("subject"), hashes.get("data"), *about]
+    return [hashes.get("model"), hashes.get("data"), *about]
 
 
 def _comparison(runs: Sequence[Run], sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The runs side by side, and whether they can be compared at all."""
     hashes = [run.record.get("hashes") or {} for run in runs]
     tried: dict[str, list[Any]] = {
-        "model": [known.get("subject") for known in hashes],
+        "model": [known.get("model") for known in hashes],
         "data": [known.get("data") for known in hashes],
         "images": [frozenset(run.seeds.column("id").to_pylist()) for run in runs],
         "conditions": [run.record.get("conditions_digest") for run in runs],

@@ -58,7 +58,7 @@ class CardContent:
     def weights(self) -> str:
         """The digest of the model's weights; of a black box, that of what it is asked by."""
         hashes = self.run.record.get("hashes") or {}
-        return str((hashes.get("parameters") or {}).get("subject") or hashes.get("subject"))
+        return str((hashes.get("parameters") or {}).get("model") or hashes.get("model"))
 
     def figures(self) -> Iterator[tuple[str, str, str, str]]:
         """Each figure as its name, its value, its 95 % interval and that of the baseline."""

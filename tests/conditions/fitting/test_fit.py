@@ -54,7 +54,9 @@ def test_nothing_is_claimed_of_other_images_of_the_same_kind(digits):
 @pytest.fixture(scope="module")
 def noisy(digits, tmp_path_factory):
     """A field with noise and fading, fitted into a file."""
-    field = seen(digits[2].sample(count=300, seed=2), {"noise": "0..30 levels", "fading": "0..60 %"})
+    field = seen(
+        digits[2].sample(count=300, seed=2), {"noise": "0..30 levels", "fading": "0..60 %"}
+    )
     out = tmp_path_factory.mktemp("fit") / "field.toml"
     return field, fitted(digits, field, out=out), out
 
