@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from hardcase.analysis.conditions import lost_in_words
 from hardcase.cache import sweep, write_atomically
 from hardcase.catalogue import bibtex, citations
 from hardcase.environment import for_people
@@ -29,11 +28,12 @@ from hardcase.report.measured import class_rates, shown_effects
 from hardcase.report.where import claims_section, differences, failure_map, severities, where
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.files import refuse_links
-from hardcase.runs.results import Run, against_people_in_words, people_said
-from hardcase.statistics import kinds_in_words, settings_in_words
+from hardcase.runs.results import Run
 from hardcase.suite.gate import GateLimits, weakness_of
 from hardcase.suite.replay import stored_excess
 from hardcase.types import ClassNames
+from hardcase.wording.checks import against_people_in_words, lost_in_words, people_said
+from hardcase.wording.search import kinds_in_words, settings_in_words
 from hardcase.wording.summary import check_sentences, generated_sentences, search_sentence
 
 HERE = Path(__file__).parent

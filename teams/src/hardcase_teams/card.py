@@ -15,7 +15,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from hardcase.analysis.conditions import lost_in_words, shown_samples
+from hardcase.analysis.conditions import shown_samples
 from hardcase.analysis.references import rate_difference
 from hardcase.cache import write_atomically
 from hardcase.environment import VERSION, one_line
@@ -23,6 +23,7 @@ from hardcase.errors import Problem
 from hardcase.runs.results import Run
 from hardcase.suite.gate import Check, GateLimits, gate, limit_checks, outcome
 from hardcase.tensors import decode
+from hardcase.wording.checks import lost_in_words
 from hardcase.wording.numbers import difference, percent, span
 from hardcase.wording.summary import decide
 
