@@ -96,7 +96,8 @@ def _records_are_as_their_schema_says():
         write(store, name, data, **how)
         record = json.loads(data) if name == "run.json" else {}
         form = _form(record)
-        if "behaviour" in record and form not in known:  # others are written by hand
+        whole = {"behaviour", "identity"} <= record.keys()  # others are written by hand
+        if whole and form not in known:
             wrong = list(differences(record, schema))
             assert not wrong, wrong[:3]
             known.add(form)

@@ -72,7 +72,7 @@ def edited(run, **entries):
     [
         {"model": "zoo:efficientnet-lite0"},
         {"witnesses": {"models": ["zoo:efficientnet-lite1"], "margin": 2.0}},
-        {"lineages": {"subject": "", "peers": ["efficientnet-lite"], "witnesses": []}},
+        {"lineages": {"model": "", "peers": ["efficientnet-lite"], "witnesses": []}},
     ],
 )
 def test_a_judge_of_the_searchs_lineage_is_refused_before_anything_is_loaded(run, entries):
@@ -100,9 +100,9 @@ def test_a_network_under_another_name_does_not_judge_itself(run, monkeypatch):
     monkeypatch.setattr(held_out, "fetched_classifiers", lambda: here)
     monkeypatch.setattr(fetching, "fetched_classifiers", lambda: here)
     monkeypatch.setattr(fetching, "_weights", lambda place: place.name.split("-")[1])
-    about = {"shape": [3, 224, 224], "model": "hf:mine", "hashes": {"parameters": {"subject": "resnet50"}}}  # fmt: skip
+    about = {"shape": [3, 224, 224], "model": "hf:mine", "hashes": {"parameters": {"model": "resnet50"}}}  # fmt: skip
     assert features_of(edited(run, **about)) == ("zoo:efficientnet-lite1",)
-    about["hashes"]["parameters"]["subject"] = "another"
+    about["hashes"]["parameters"]["model"] = "another"
     both = ("zoo:resnet50-imagenet", "zoo:efficientnet-lite1")  # one of each model family
     assert features_of(edited(run, **about)) == both
     seen = {"models": ["zoo:efficientnet-lite0"], "margin": 2.0}

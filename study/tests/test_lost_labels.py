@@ -7,11 +7,12 @@ import pytest
 from asking import as_people
 
 import hardcase as hc
-from hardcase.analysis.conditions import lost_in_words, shown_samples
+from hardcase.analysis.conditions import shown_samples
 from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.report import report
 from hardcase.testing.toys import toy_images, toy_subject
+from hardcase.wording.checks import lost_in_words
 from hardcase_study import analyse, new, record
 from hardcase_study.bundle import Study
 

@@ -20,7 +20,7 @@ def test_a_record_says_what_was_measured_and_what_changed(folder, measured):
     newest = latest_record(folder)
     assert (newest["version"], newest["number"]) == ("1.1", 2)
     assert newest["figures"]["risk"]["value"] == measured[1].record["risk"]["value"]
-    assert newest["model"]["hash"] == measured[1].record["hashes"]["subject"]
+    assert newest["model"]["hash"] == measured[1].record["hashes"]["model"]
     changed = {row["what"]: (row["before"], row["now"]) for row in newest["changes"]}
     assert changed["conditions.shift"] == ("±30 %", "±10 %")
     assert "model.hash" not in changed

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import hardcase as hc
-from hardcase.analysis.conditions import lost_in_words, shown_samples
+from hardcase.analysis.conditions import shown_samples
 from hardcase.analysis.references import rate_difference
 from hardcase.cli.main import main
 from hardcase.conditions import Conditions
@@ -19,6 +19,7 @@ from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
 from hardcase.suite.gate import GateLimits, gate
 from hardcase.testing.toys import toy_images, toy_subject
+from hardcase.wording.checks import lost_in_words
 
 DECLARED = {"rotation": "±40 deg", "exposure": "±1 stops"}
 ALONE = {"method": "none", "judge": False, "conditions": DECLARED, "allow_low_accuracy": True}

@@ -87,8 +87,19 @@ for split in ("train", "test"):
 """
 SLOW = """
 Path("slow.py").write_text('''
+import sys
 import time
+from pathlib import Path
 import torch
+
+def measuring():
+    "Whether the failure rate is being measured, by who asks."
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name in ("measure_risk", "measure"):
+            return True
+        frame = frame.f_back
+    return False
 
 class Slow(torch.nn.Module):
     def __init__(self):
@@ -97,7 +108,9 @@ class Slow(torch.nn.Module):
         self.net = toy_subject().net
 
     def forward(self, x):
-        time.sleep(0.02)
+        if measuring():
+            Path("measuring").touch()
+            time.sleep(0.004 * len(x))
         return self.net(x)
 
 def make():
@@ -297,19 +310,19 @@ ends("differently from when" not in text and "is not the one" not in text, text[
         SLOW
         + """
 import signal
-done = subprocess.Popen([*COMMAND, *f"run --model slow.py:make --data npz:toy.npz {FLAG} 6 --out r"
-    " --method pgd --allow-low-accuracy --progress plain --gradients 2 --witness none".split()],
-    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-for line in done.stdout:
-    if line.startswith(("risk", "measur")):
-        time.sleep(1.0)
-        done.send_signal(signal.SIGINT)
-        break
-rest = done.stdout.read()
-done.wait()
-code, text = hardcase("status r")
-again, words = hardcase("resume r")
-ends("done" not in text.split("\\n")[0] and again == 0, f"status: {text[:80]!r}, resume: {again}")
+line = (f"run --model slow.py:make --data npz:toy.npz {FLAG} 6 --out r --method pgd --gradients 2"
+        " --allow-low-accuracy --progress none --witness none")
+done = subprocess.Popen([*COMMAND, *line.split()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+while done.poll() is None and not Path("measuring").exists():
+    time.sleep(0.05)
+time.sleep(0.5)
+assert done.poll() is None, "the run has ended before it could be stopped"
+done.send_signal(signal.SIGINT)
+done.communicate()
+import json
+complete = json.loads(Path("r/run.json").read_text())["complete"]
+again, _ = hardcase("resume r")
+ends(not complete and again == 0, f"complete: {complete}, resume ends with {again}")
 """,
         "",
     ),

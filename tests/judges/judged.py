@@ -64,7 +64,7 @@ def made_run(folder, x, y, found, *, record=None):
     findings = {"predicted": (y[rows] + 1) % 3, "confidence": torch.full((len(found),), 0.9)}
     about = {
         "method": "made", "model": "nobody", "data": "bars", "split": "test", "classes": ["0", "1", "2"], "complete": True,
-        "shape": list(x.shape[1:]), "seed": 0, "budget": {}, "hashes": {"subject": "s", "peers": [], "generator": None, "guides": {}, "data": "d"},
+        "shape": list(x.shape[1:]), "seed": 0, "budget": {}, "hashes": {"model": "s", "peers": [], "generator": None, "guides": {}, "data": "d"},
         "totals": {"queries": 5 * n}, "elapsed": 1.0, **(record or {}),
     }  # fmt: skip
     given = {"seeds": seeds, "findings": findings, "record": about}

@@ -111,11 +111,11 @@ def test_a_run_without_findings_is_judged_too(judge, tmp_path):
     assert (funnel["accepted"], funnel["clusters"]) == (0, 0)
 
 
-@pytest.mark.parametrize("role", ["subject", "peers", "generator"])
+@pytest.mark.parametrize("role", ["model", "peers", "generator"])
 def test_a_search_that_used_a_member_is_refused(judge, tmp_path, role):
     one, other, *_ = (Subject(member).hash for member in judge.panel.members)
-    used = {"subject": one, "peers": [other], "generator": judge.card["members"]["density"]}
-    none = {"subject": "s", "peers": [], "generator": None, "guides": {}, "data": "d"}
+    used = {"model": one, "peers": [other], "generator": judge.card["members"]["density"]}
+    none = {"model": "s", "peers": [], "generator": None, "guides": {}, "data": "d"}
     run = test_run(tmp_path / "run", record={"hashes": {**none, role: used[role]}})
     with pytest.raises(Problem, match=role):
         judge_run(run, judge)

@@ -14,10 +14,10 @@ from hardcase.methods.fuzzers import TowardClass, Uncertainty, diffchaser
 from hardcase.models import quantised
 from hardcase.randomness import stream
 from hardcase.report import report
-from hardcase.statistics import kinds_in_words
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Probe, Seeds
+from hardcase.wording.search import kinds_in_words
 
 IMAGES = toy_images(6)
 SUBJECT = toy_subject()

@@ -68,7 +68,7 @@ def test_the_subject_under_another_name_is_no_witness(monkeypatch, caplog):
     assert [one.name for one in found] == ["zoo:efficientnet-lite1"]
     assert "hf:mine is zoo:efficientnet-lite0 under another name" in caplog.text
     record = witness_record(mine, found, 2.0, None)
-    assert record["independence"]["lineage"]["subject"] == "efficientnet-lite"
+    assert record["independence"]["lineage"]["model"] == "efficientnet-lite"
 
 
 def test_natural_has_default_witnesses_and_other_methods_have_none(quick):

@@ -45,7 +45,7 @@ def record(classes: tuple[str, ...], **changes: Any) -> dict[str, Any]:
         "method": "sinvad", "model": "zoo:lenet5", "data": "drawn", "split": "test", "classes": list(classes),
         "shape": [1, 28, 28], "seed": 7, "budget": {"queries": 2000}, "keep": "best", "device": "cpu", "threads": 2,
         "bitwise": True, "deterministic": True,
-        "hashes": {"subject": "5f3c1a", "peers": ["9d2e77"], "generator": "b01dfa", "guides": {}, "data": "77aa01"},
+        "hashes": {"model": "5f3c1a", "peers": ["9d2e77"], "generator": "b01dfa", "guides": {}, "data": "77aa01"},
         "generator": {"kind": "vae", "name": "linear", "reconstruction_accuracy": 0.964, "measured_images": 500, "ssim": 0.871},
         "accuracy": {"value": 0.95, "images": 100}, "notes": [], "citations": ["kang2020sinvad"],
         "totals": {"queries": 151_234, "gradients": 0, "peer_queries": 0},

@@ -71,7 +71,7 @@ def test_what_was_not_tested_is_said(section):
     ]
     typed = "hardcase run --data drawn --method sinvad --out 'runs/a b'"
     assert section["reproduce"]["command"] == typed
-    hashes = {"subject": "5f3c1a", "peer 1": "9d2e77", "generator": "b01dfa", "data": "77aa01"}
+    hashes = {"model": "5f3c1a", "peer 1": "9d2e77", "generator": "b01dfa", "data": "77aa01"}
     assert section["reproduce"]["hashes"] == hashes
 
 

@@ -58,7 +58,7 @@ def write_run(
     about = {
         "method": "made", "model": "edge 0.5", "data": "greys", "split": "test", "classes": ["dark", "light"], "complete": complete,
         "shape": [1, 2, 2], "seed": 0, "shards": 1, "identity": Identity({"model": "edge"}).to_json(), "budget": {"queries": 10}, "totals": {"queries": sum(spent)}, "elapsed": 1.0,
-        "hashes": {"subject": subject().hash, "peers": [], "generator": None, "guides": {}, "data": "d"}, **record,
+        "hashes": {"model": subject().hash, "peers": [], "generator": None, "guides": {}, "data": "d"}, **record,
     }  # fmt: skip
     status = ["skipped: misclassified" if wrong else "done" for wrong in said.tolist()]
     columns = {"predicted": said.tolist(), "status": status, "evaluated": spent, "queries": spent}

@@ -96,7 +96,7 @@ def test_the_page_says_everything_and_asks_for_nothing(tmp_path):
 def test_runs_of_two_versions_tell_fixed_still_and_newly_failing(tmp_path):
     levels = [10] * 6
     old = write_run(tmp_path / "old", levels=levels, found={0: [200], 1: [200], 2: [200]})
-    hashes = {"subject": "another", "peers": [], "generator": None, "guides": {}, "data": "d"}
+    hashes = {"model": "another", "peers": [], "generator": None, "guides": {}, "data": "d"}
     found = {2: [200], 3: [200]}
     new = write_run(tmp_path / "new", levels=levels, found=found, hashes=hashes)
     (pair,) = compare(old, new).table["pairs"]

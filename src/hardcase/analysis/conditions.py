@@ -35,7 +35,6 @@ from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
 from hardcase.statistics import binomial_interval
 from hardcase.tensors import chunks, encode_all, remade, to_bytes
 from hardcase.types import WAYS, Images, Seeds
-from hardcase.wording.numbers import span
 
 ROWS = 64
 """Images that are rendered at once."""
@@ -187,28 +186,3 @@ def keep_worst(run: Run, conditions: Conditions, worst: WorstCase) -> Run:
     with run.store.writing():
         run.store.write_record({**run.store.record(), **worst.to_json()})
     return Run(run.store)
-
-
-def lost_in_words(risk: Mapping[str, Any]) -> str:
-    """Return which share of random failing images no longer shows what the seed showed."""
-    told = list[str]()
-    for key in ("lost_labels", "lost_labels_people"):
-        said = risk.get(key)
-        if not said:
-            continue
-        who = f"{said['people']} people call" if "people" in said else "the judge calls"
-        text = f"{who} {said['lost']} lost and {said['decided'] - said['lost']} kept"
-        if said["shown"] > said["decided"]:
-            text += f", {said['shown'] - said['decided']} unsure"
-        text += f" ({span(said['low'], said['high'])} % lost)"
-        if said.get("unreadable"):
-            text += f", {said['unreadable']} more show images that it cannot read unmodified either"
-        told.append(text)
-        shown = said["shown"]
-    if not told:
-        return "no judge was asked whether the failing images still show what they showed"
-    text = f"of {shown} random failing images {'; '.join(told)}"
-    said = risk.get("lost_labels") or {}
-    if said.get("perhaps_mislabelled"):
-        text += f"; perhaps mislabelled: {len(said['perhaps_mislabelled'])} of {said['images']:,}"
-    return text

@@ -22,9 +22,9 @@ from hardcase.campaign.record import Counts
 from hardcase.cli.options import clock, note, shown
 from hardcase.report.words import budget
 from hardcase.runs.progress import Progress, Stoppable
-from hardcase.statistics import kinds_in_words
 from hardcase.training.cards import TrainingProgress as Training
 from hardcase.types import ClassNames
+from hardcase.wording.search import kinds_in_words
 
 OFTEN = 0.25
 """Seconds between two looks at the counts of the shard being searched."""

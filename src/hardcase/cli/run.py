@@ -168,7 +168,7 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     from hardcase.models.mistakes import trying
     from hardcase.report.words import budget as words
     from hardcase.runs.plan import plan_of
-    from hardcase.statistics import settings_in_words
+    from hardcase.wording.search import settings_in_words
 
     began = monotonic()
     with front_of(flags) as screen:

@@ -294,7 +294,7 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     if stated or not is_photographic(run.record["shape"]):
         return stated
     parameters = (run.record.get("hashes") or {}).get("parameters") or {}
-    subject = known_as(run.record["model"], parameters.get("subject", ""))
+    subject = known_as(run.record["model"], parameters.get("model", ""))
     used = {run.record["model"], subject, *_witness_names(run)}
     present = [name for name in fetched_classifiers() if f"zoo:{name}" not in used]
     chosen = roles(subject, present)
@@ -412,7 +412,7 @@ def _took_no_part(run: Run, names: Mapping[str, str]) -> None:
 def _other_lineage(run: Run, network: str, lineage: str) -> None:
     """Refuse a network of the judge whose lineage the search has used: they err together."""
     record = run.record
-    used = {"subject": lineage_of(str(record["model"]))}
+    used = {"model": lineage_of(str(record["model"]))}
     used |= {f"witness {name}": lineage_of(name) for name in _witness_names(run)}
     used |= _hashes(record.get("lineages") or {})
     for role, other in used.items():
@@ -503,7 +503,7 @@ def independence_in_words(entry: Mapping[str, Any] | None) -> list[str]:
             f"the judge was trained on {images['shared']:,} too"
         )
     lineage = "lineage: " + ", ".join(f"{role} {text}" for role, text in names.items())
-    if entry["lineage"].get("subject") in (entry["lineage"].get("witnesses") or ()):
+    if entry["lineage"].get("model") in (entry["lineage"].get("witnesses") or ()):
         lineage += "; a witness is of the subject's own"
     trained_on = f"witnesses were trained on: {entry['trained_on']['witnesses']}"
     searched = " and ".join(entry["trained_on"]["searched"])

@@ -348,7 +348,7 @@ def witness_record(
         "independence": {
             "networks": "no witness is the subject",
             "lineage": {
-                "subject": _lineage(subject),
+                "model": _lineage(subject),
                 "witnesses": [_lineage(one) for one in witnesses],
             },
             "training_images": learned,

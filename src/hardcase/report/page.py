@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from hardcase.analysis.conditions import lost_in_words
 from hardcase.cache import sweep, write_atomically
 from hardcase.catalogue import bibtex, citations
 from hardcase.environment import for_people
@@ -29,11 +28,12 @@ from hardcase.report.measured import class_rates, shown_effects
 from hardcase.report.where import claims_section, differences, failure_map, severities, where
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.files import refuse_links
-from hardcase.runs.results import Run, against_people_in_words, people_said
-from hardcase.statistics import kinds_in_words, settings_in_words
+from hardcase.runs.results import Run
 from hardcase.suite.gate import GateLimits, weakness_of
 from hardcase.suite.replay import stored_excess
 from hardcase.types import ClassNames
+from hardcase.wording.checks import against_people_in_words, lost_in_words, people_said
+from hardcase.wording.search import kinds_in_words, settings_in_words
 from hardcase.wording.summary import check_sentences, generated_sentences, search_sentence
 
 HERE = Path(__file__).parent
@@ -175,14 +175,14 @@ def _measured_once(runs: Sequence[Run], sections: Sequence[dict[str, Any]]) -> N
 def _measurement(run: Run) -> list[Any]:
     hashes = run.record.get("hashes") or {}
     about = [run.record.get(name) for name in ("conditions_digest", "risk")]
-    return [hashes.get("subject"), hashes.get("data"), *about]
+    return [hashes.get("model"), hashes.get("data"), *about]
 
 
 def _comparison(runs: Sequence[Run], sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The runs side by side, and whether they can be compared at all."""
     hashes = [run.record.get("hashes") or {} for run in runs]
     tried: dict[str, list[Any]] = {
-        "model": [known.get("subject") for known in hashes],
+        "model": [known.get("model") for known in hashes],
         "data": [known.get("data") for known in hashes],
         "images": [frozenset(run.seeds.column("id").to_pylist()) for run in runs],
         "conditions": [run.record.get("conditions_digest") for run in runs],

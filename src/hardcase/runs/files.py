@@ -307,7 +307,7 @@ _GENERATED = _entries(
     | {"by": Tree | list[Any]}
 )
 _HASHES = _entries(
-    {}, {**_each(str, "subject data"), "generator": str | None, "parameters": dict[str, str]}
+    {}, {**_each(str, "model data"), "generator": str | None, "parameters": dict[str, str]}
 )
 _SPACE = _entries({}, {**_each(str, "text name"), **_each(list[Whole], "shape columns")})
 RUN_RECORD = _entries(

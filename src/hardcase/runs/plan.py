@@ -175,7 +175,7 @@ def _measure_about(context: Context) -> dict[str, Any]:
         "budget": {},
         "tile": None,
         "precision": config.precision,
-        "hashes": {"subject": context.subject.hash},
+        "hashes": {"model": context.subject.hash},
         "given": dict(_resolved(context, {}).given),
         "keep": config.keep,
     }

@@ -30,15 +30,15 @@ from hardcase.runs.identity import Identity, run_digest
 from hardcase.runs.tables import VERDICTS, read
 from hardcase.runs.verify import CLAIMS, Verification, keep_beside, read_beside, verify
 from hardcase.spaces.appearance import Appearance
-from hardcase.statistics import Rate, kinds_in_words, settings_in_words
+from hardcase.statistics import Rate
 from hardcase.tensors import decode, encode_all
 from hardcase.types import KINDS, ClassNames
+from hardcase.wording.checks import accepted_between, against_people_in_words, people_said
+from hardcase.wording.search import kinds_in_words, settings_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ENOUGH_LOSSES = 200
-"""Rated losses of a label below which a precision says little of a method."""
 BATCH = 2**16
 """Seeds that are counted at a time."""
 
@@ -77,73 +77,6 @@ class Finding:
             axis.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1)
             axis.set(title=title, xticks=[], yticks=[])
         return figure
-
-
-def accepted_between(funnel: Mapping[str, int | None]) -> str | None:
-    """Say how many searched images have an accepted failure: between all unsure ones lost and all
-    unsure ones kept, without an interval; None where nobody judged.
-
-    >>> accepted_between({"searched": 40, "accepted": 10, "unsure": 6})
-    'between 10 and 16 of 40 (25.0 to 40.0 %)'
-    >>> accepted_between({"searched": 40, "accepted": 10, "unsure": 0})
-    '10 of 40 (25.0 %)'
-    """
-    accepted, unsure, total = (funnel[name] for name in ("accepted", "unsure", "searched"))
-    if accepted is None:
-        return None
-    most = accepted + (unsure or 0)
-    if not total:
-        return f"{accepted} of {total}"
-    low, high = (f"{100 * count / total:.1f}" for count in (accepted, most))
-    if most == accepted:
-        return f"{accepted} of {total} ({low} %)"
-    return f"between {accepted} and {most} of {total} ({low} to {high} %)"
-
-
-def against_people_in_words(record: Mapping[str, Any]) -> str:
-    """Say how the label check did on images of the run's method that people rated, if there are
-    any; a precision is said of no other method.
-    """
-    judge = record.get("judge") or {}
-    found = judge.get("against_people")
-    if not found:
-        return f"never held against people for {record.get('method')}"
-    precision = Rate.from_json(found["precision"])
-    text = f"of the images of {found['method']} that people rated it accepted rightly {precision}"
-    if found["losses"] < ENOUGH_LOSSES:
-        text += f"; {found['losses']} of them had lost their label, too few to say more"
-    return text
-
-
-def people_said(people: Mapping[str, Any]) -> str:
-    """What people said of a run (``"people"`` of its record) in words.
-
-    >>> people_said({"rated": 9, "confirmed": 4, "undecided": 1, "rate": None})
-    '4 confirmed and 1 undecided of 9 rated'
-    """
-    rate = people.get("rate")
-    counts = f"{people['confirmed']} confirmed and {people['undecided']} undecided of"
-    asked = _asked_in_words(people.get("asked") or {})
-    if not rate:
-        return f"{counts} {people['rated']} rated{asked}"
-    low, value, high = (f"{100 * rate[name]:.1f}" for name in ("low", "value", "high"))
-    return (
-        f"{value} % of {rate['searched']} searched images confirmed [{low}, {high}]; "
-        f"{rate['rated']} of {rate['failing']} rated ({counts} these){asked}"
-    )
-
-
-def _asked_in_words(asked: Mapping[str, Any]) -> str:
-    """By how many people, and how the images were chosen, if they were by what was seen."""
-    if not asked.get("answers"):
-        return f"; {asked['left_out']} answers do not count" if asked.get("left_out") else ""
-    people = asked["people"]
-    who = "one person" if people == 1 else f"{people} people"
-    return (
-        f"; {asked['answers']} answers by {who}, images drawn with known chances:"
-        f" {'; '.join(asked['chosen'])}; {asked['checks_passed']} of {asked['checks']} check images"
-        " named rightly"
-    )
 
 
 class Run:

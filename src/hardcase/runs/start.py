@@ -70,11 +70,9 @@ def _search_record(
     subject = campaign.subject
     card = method.details.get("generator")
     # of parameters alone: a network is the same under another name
-    weights = {
-        role: getattr(one, "weights", "") for role, one in networks_of(campaign, "subject").items()
-    }
+    weights = {role: getattr(one, "weights", "") for role, one in networks_of(campaign).items()}
     hashes = {
-        "subject": subject.hash,
+        "model": subject.hash,
         "peers": [peer.hash for peer in campaign.peers],
         "witnesses": [witness.hash for witness in campaign.witnesses],
         "generator": (card or {}).get("weights"),
@@ -112,11 +110,11 @@ def _lineages(campaign: Campaign, images: ImageSet) -> dict[str, Any]:
     if is_photographic(images.shape):
         called = catalogued
     known = {
-        "subject": lineage_of(called(campaign.subject)),
+        "model": lineage_of(called(campaign.subject)),
         "peers": [lineage_of(called(peer)) for peer in campaign.peers],
         "witnesses": [lineage_of(called(witness)) for witness in campaign.witnesses],
     }
-    named = known["subject"] or any([*known["peers"], *known["witnesses"]])
+    named = known["model"] or any([*known["peers"], *known["witnesses"]])
     return {"lineages": known} if named else {}
 
 

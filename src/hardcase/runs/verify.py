@@ -356,9 +356,9 @@ class Fingerprint:
             return None
 
 
-def networks_of(campaign: Campaign, subject: str = "model") -> dict[str, Model]:
-    """Every network of a search by its role; that of the subject is called `subject`."""
-    roles: dict[str, Model] = {subject: campaign.subject}
+def networks_of(campaign: Campaign) -> dict[str, Model]:
+    """Every network of a search by its role."""
+    roles: dict[str, Model] = {"model": campaign.subject}
     roles |= {f"peer {i}": peer for i, peer in enumerate(campaign.peers, 1)}
     return roles | {f"witness {i}": one for i, one in enumerate(campaign.witnesses, 1)}
 

@@ -21,8 +21,6 @@ from hardcase.statistics.counts import (
     Verdict,
     accepted_by,
     count,
-    kinds_in_words,
-    settings_in_words,
     verdict_status,
 )
 from hardcase.statistics.decisions import LimitDecision, Outcome, decide, decide_counts
@@ -108,7 +106,6 @@ __all__ = [
     "flips",
     "holm",
     "images_to_decide",
-    "kinds_in_words",
     "largest_t",
     "log_interval",
     "magnitude",
@@ -119,7 +116,6 @@ __all__ = [
     "median_interval",
     "needed_images",
     "newcombe_paired",
-    "settings_in_words",
     "verdict_status",
     "wilcoxon",
     "wilson_interval",

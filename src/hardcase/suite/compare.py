@@ -128,7 +128,7 @@ def _versions(a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any] | Non
 
     Searches of two trainings of one recipe differ too: this is no regression without its null
     (`hardcase.analysis.references.excess`)."""
-    known = [(sheet.run.record.get("hashes") or {}).get("subject") for sheet in (a, b)]
+    known = [(sheet.run.record.get("hashes") or {}).get("model") for sheet in (a, b)]
     if not shared or known[0] == known[1]:
         return None
     before, after = (torch.tensor([sheet.failing[seed] for seed in shared]) for sheet in (a, b))
@@ -250,7 +250,7 @@ def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     """What the runs share and what they do not."""
     hashes, judges = ([run.record.get(key) or {} for run in runs] for key in ("hashes", "judge"))
     tried: dict[str, list[Any]] = {
-        "model": [known.get("subject") for known in hashes],
+        "model": [known.get("model") for known in hashes],
         "classes": [tuple(run.record.get("classes") or ()) for run in runs],
         "image": [tuple(run.record.get("shape") or ()) for run in runs],
         "seeds": [frozenset(run.seeds["id"].to_pylist()) for run in runs],

@@ -52,7 +52,7 @@ def lead(study: Study, found: dict[str, Any]) -> str:
             )
         return f"{start}. {'; '.join(told)}."
     if found["lost_labels"]:
-        from hardcase.analysis.conditions import lost_in_words
+        from hardcase.wording.checks import lost_in_words
 
         lost = [
             f"{name}: {lost_in_words({'lost_labels_people': one})}"

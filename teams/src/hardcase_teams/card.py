@@ -15,7 +15,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from hardcase.analysis.conditions import lost_in_words, shown_samples
+from hardcase.analysis.conditions import shown_samples
 from hardcase.analysis.references import rate_difference
 from hardcase.cache import write_atomically
 from hardcase.environment import VERSION, one_line
@@ -23,6 +23,7 @@ from hardcase.errors import Problem
 from hardcase.runs.results import Run
 from hardcase.suite.gate import Check, GateLimits, gate, limit_checks, outcome
 from hardcase.tensors import decode
+from hardcase.wording.checks import lost_in_words
 from hardcase.wording.numbers import difference, percent, span
 from hardcase.wording.summary import decide
 
@@ -58,7 +59,7 @@ class CardContent:
     def weights(self) -> str:
         """The digest of the model's weights; of a black box, that of what it is asked by."""
         hashes = self.run.record.get("hashes") or {}
-        return str((hashes.get("parameters") or {}).get("subject") or hashes.get("subject"))
+        return str((hashes.get("parameters") or {}).get("model") or hashes.get("model"))
 
     def figures(self) -> Iterator[tuple[str, str, str, str]]:
         """Each figure as its name, its value, its 95 % interval and that of the baseline."""

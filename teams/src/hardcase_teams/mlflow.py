@@ -85,7 +85,7 @@ class HardcaseEvaluator(ModelEvaluator):  # type: ignore[misc]
                 client.log_metric(run_id, name, value)
             hashes = found.record.get("hashes") or {}
             client.log_param(run_id, "hardcase.conditions", str(found.record.get("conditions")))
-            client.log_param(run_id, "hardcase.weights", str(hashes.get("subject")))
+            client.log_param(run_id, "hardcase.weights", str(hashes.get("model")))
             client.log_param(run_id, "hardcase.data", str(hashes.get("data")))
             report(found)
             client.log_artifacts(run_id, str(found.folder), PLACE)

@@ -55,7 +55,7 @@ def write_record(content: CardContent, folder: Path, *, version: str = "") -> Pa
         "model": {
             "name": record.get("model"),
             "weights": content.weights,
-            "hash": hashes.get("subject"),
+            "hash": hashes.get("model"),
         },
         "data": {
             "name": record.get("data"),

@@ -1,0 +1,52 @@
+"""What a search was, and what it found, as people write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hardcase.types import KINDS
+
+__all__ = ["kinds_in_words", "settings_in_words"]
+
+_KIND_WORDS = {
+    "label": ("failing", "failing"),
+    "disagreement": ("disagreement", "disagreements"),
+    "non_finite": ("answer that is not a number", "answers that are not numbers"),
+    "surprise": ("surprise", "surprises"),
+}
+
+
+def settings_in_words(options: Mapping[str, Any]) -> str:
+    """The options of a method as people write them; grey levels as parts of 255.
+
+    Example:
+        >>> settings_in_words({"epsilon": 8 / 255, "norm": "linf", "step_size": None})
+        'epsilon 8/255, norm linf'
+    """
+    said = {name: value for name, value in options.items() if value not in (None, "")}
+    return ", ".join(f"{name.replace('_', ' ')} {_setting(value)}" for name, value in said.items())
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float) and 0 < value < 1:
+        levels = value * 255
+        near = abs(levels - round(levels)) < 1e-6
+        return f"{round(levels)}/255" if near and value * 100 % 1 > 1e-6 else f"{value:.4g}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def kinds_in_words(kinds: Mapping[str, int]) -> str:
+    """How many findings there are of each kind; only what leaves its seed's label is failing.
+
+    Example:
+        >>> kinds_in_words({"label": 3, "disagreement": 5})
+        '8 findings: 3 failing, 5 disagreements'
+    """
+    total = sum(kinds.values())
+    head = f"{total:,} finding{'' if total == 1 else 's'}"
+    some = [(name, number) for name in KINDS if (number := kinds.get(name, 0))]
+    told = [f"{number:,} {_KIND_WORDS[name][number != 1]}" for name, number in some]
+    return f"{head}: {', '.join(told)}" if told else head
