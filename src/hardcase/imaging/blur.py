@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from hardcase.imaging import fused
 from hardcase.imaging.resample import along
 from hardcase.tensors import constant, per_row, total
 
@@ -37,11 +38,13 @@ def convolve(
     from scipy.fft import next_fast_len  # a third of a command's start, which few commands use
 
     radius = kernel.shape[-1] // 2
-    if border == "mirror":
-        padded = mirrored(mirrored(x, radius, 3), radius, 2)
-    else:
+    size = [int(next_fast_len(side + 2 * radius, real=True)) for side in x.shape[2:]]
+    if border == "repeat":
         padded = functional.pad(x, (radius,) * 4, mode="replicate")
-    size = [int(next_fast_len(side, real=True)) for side in padded.shape[2:]]
+    elif fused.usable(x):
+        padded = fused.mirrored(x, radius, size)
+    else:
+        padded = mirrored(mirrored(x, radius, 3), radius, 2)
     missing = (0, size[1] - kernel.shape[2], 0, size[0] - kernel.shape[1])
     centred = functional.pad(kernel, missing).roll((-radius, -radius), (1, 2))
     response = torch.fft.rfft2(centred) - 1

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int, Int32
 from torch import Tensor
 from torch.nn import functional
 
+from hardcase.imaging import fused
 from hardcase.imaging.resample import spread
 from hardcase.randomness import Rng
 from hardcase.tensors import per_row, to_bytes
@@ -63,6 +64,8 @@ class Draws:
 
 def content_key(x: Batch) -> Int[Tensor, " m"]:
     """A 32-bit hash of each image's bytes, the same on every device and beside any others."""
+    if fused.usable(x.detach()):
+        return _mixed(fused.content(x.detach())).long() & WORD
     values = to_bytes(x).flatten(1).int()
     place = torch.arange(1, values.shape[1] + 1, device=x.device, dtype=torch.int32)
     weights = _mixed(place) | 1
@@ -86,6 +89,16 @@ def _mixed(bits: Int32[Tensor, " *shape"]) -> Int32[Tensor, " *shape"]:
 def _high(bits: Int32[Tensor, " *shape"]) -> Int32[Tensor, " *shape"]:
     """The upper half of 32 bits; torch shifts the sign in, the mask takes it away again."""
     return (bits >> 16).bitwise_and_(0xFFFF)
+
+
+def grainy(x: Batch, key: Int[Tensor, " m"], strength: Float[Tensor, " m"]) -> Batch:
+    """Images with `grain`, as a sensor makes it: `strength` is its deviation in white, and more
+    than half of it is left in black.
+    """
+    if fused.usable(x, strength):
+        return fused.grain(x, key, strength)
+    bright = (0.4 + 0.6 * x.clamp(0, 1)).sqrt()
+    return (x + per_row(strength, x) * grain(x, key) * bright).clamp(0, 1)
 
 
 def grain(x: Batch, key: Int[Tensor, " m"]) -> Batch:
