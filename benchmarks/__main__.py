@@ -24,6 +24,7 @@ ASIDE = (
     "__main__",
     "figures",
     "gpu_parts",
+    "gpu_photographs",
     "gpu_walk",
     "gpu_whole",
     "mosaics",

@@ -46,7 +46,7 @@ def library(tmp_path_factory):
     return ctypes.CDLL(str(built))
 
 
-@pytest.fixture()
+@pytest.fixture
 def played(library, monkeypatch):
     """Kernels at work on a CPU; which were launched."""
     launched = []
