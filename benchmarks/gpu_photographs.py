@@ -39,7 +39,7 @@ def photographs(count: int) -> Images:
     folder = cache_folder() / PHOTOGRAPHS
     if not folder.is_dir():
         raise SystemExit("no photographs: python -m benchmarks.pack write --photographs FOLDER")
-    images = load(f"folder:{folder}?labels=prefix", split="all")
+    images = load(f"folder:{folder}?labels=prefix&split=all", split="test")
     return images.sample(count=min(count, len(images)), seed=0)
 
 

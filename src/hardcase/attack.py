@@ -16,10 +16,10 @@ from hardcase.registry import resolve
 from hardcase.tensors import digest_tensors, from_bytes, length, to_bytes
 from hardcase.types import Answer, Images, Method, Model, Offer, Tap
 
-__all__ = ["AttackResult", "attack"]
+__all__ = ["AttackedImages", "attack"]
 
 
-class AttackResult(NamedTuple):
+class AttackedImages(NamedTuple):
     """What an attack made of some images.
 
     Args:
@@ -44,7 +44,7 @@ def attack(
     method: str | Method = "pgd",
     seed: int = 0,
     **options: Any,
-) -> AttackResult:
+) -> AttackedImages:
     """Attack a batch of images, as `foolbox` and `torchattacks` do.
 
     Differences from those: images lie on the grid of 8 bits, before, inside and after the attack,
@@ -91,7 +91,7 @@ def attack(
         wrong[right[found.seed]] = True
     made = from_bytes(result).to(x.device)
     change = length((made - start).flatten(1))
-    return AttackResult(made, wrong.to(x.device), change, float((start - x).abs().max()))
+    return AttackedImages(made, wrong.to(x.device), change, float((start - x).abs().max()))
 
 
 def _recipe(name: str, shape: tuple[int, ...], options: Mapping[str, Any]) -> Method:

@@ -36,8 +36,8 @@ def library(tmp_path_factory):
         names = ", ".join(one.split()[-1].lstrip("*") for one in given.split(","))
         waits = str(name in WAITING).lower()
         played.append(
-            f'extern "C" void play_{name}(int across, int rows, {given})'
-            f"{{ play(across, rows, {waits}, [&] {{ {name}({names}); }}); }}"
+            f'extern "C" void play_{name}(int blocks_x, int blocks_y, {given})'
+            f"{{ play(blocks_x, blocks_y, {waits}, [&] {{ {name}({names}); }}); }}"
         )
     (folder / "played.cpp").write_text("\n".join([head, source, *played]), encoding="utf-8")
     built = folder / "played.so"

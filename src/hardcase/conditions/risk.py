@@ -240,7 +240,7 @@ def measure_shard(
 ) -> RiskTable:
     """Return what happens to some images; `offset` others came before."""
     device = subject.device
-    x = from_bytes(shard.x).to(device)
+    x = from_bytes(shard.x.to(device))  # bytes are a quarter of what their numbers are
     claims = {name: one.to(device) for name, one in claim_context(shard.context).items()}
     size = 0 if box is None else box.size
     place = torch.arange(len(shard), device=device)
@@ -387,7 +387,7 @@ def answered(logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]) -> Answers:
 
 def seeds_of(shard: Images, box: ConditionBox, device: torch.device) -> Seeds:
     """Return images as seeds in a box: unchanged."""
-    x = from_bytes(shard.x).to(device)
+    x = from_bytes(shard.x.to(device))
     z = torch.zeros(len(x), box.size, device=device)
     claims = {name: one.to(device) for name, one in claim_context(shard.context).items()}
     return Seeds(z, x, shard.y.to(device), torch.arange(len(x), device=device), claims)

@@ -51,7 +51,7 @@ def lit(
     colours = () if balance is None else (balance,)
     if fused.usable(x, exposure, shade, *colours, gamma, contrast):
         wide, down = spread_across(shade, *x.shape[2:])
-        return fused.light(x, (exposure, gamma - 1, contrast), balance, wide, down, limit)
+        return fused.light(x, (exposure, gamma - 1, contrast), balance, wide, down, limit, ENCODING)
     stops = (per_row(exposure, x) + spread(shade, *x.shape[2:])).clamp(-limit, limit)
     if balance is not None:
         stops = stops + balance

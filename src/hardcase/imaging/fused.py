@@ -106,6 +106,7 @@ def light(
     shade: Float[Tensor, "m 1 p w"],
     down: Float[Tensor, "h p"],
     limit: float,
+    encoding: float,
 ) -> Batch:
     """`colour.lit`: exposure, gamma less 1 and contrast of every row; `shade` at control points
     down and at every pixel across.
@@ -115,11 +116,12 @@ def light(
     stops = numbers if balance is None else balance.contiguous()
     pixels = x.shape[2] * x.shape[3]
     given = (x.contiguous(), numbers, stops, shade.contiguous(), down.contiguous(), out)
-    _launch("light", (_blocks(pixels), len(x)), *given, *x.shape[1:], shade.shape[2], float(limit))
+    sizes = (*x.shape[1:], shade.shape[2], float(limit), _reciprocal(encoding, x.device))
+    _launch("light", (_blocks(pixels), len(x)), *given, *sizes)
     return out
 
 
-def mirrored(x: Batch, margin: int, size: Sequence[int]) -> Batch:
+def mirrored(x: Batch, margin: int, size: Sequence[int]) -> Float[Tensor, "m c h2 w2"]:
     """Images reflected at all edges, and zeros up to a size."""
     count, channels, height, width = x.shape
     out = x.new_empty(count, channels, *size)
@@ -128,12 +130,14 @@ def mirrored(x: Batch, margin: int, size: Sequence[int]) -> Batch:
     return out
 
 
-def grain(x: Batch, key: Int[Tensor, " m"], strength: Float[Tensor, " m"]) -> Batch:
-    """`noise.grainy`."""
+def grain(x: Batch, key: Int[Tensor, " m"], strength: Float[Tensor, " m"], unit: float) -> Batch:
+    """`noise.grainy`; `unit` is the deviation of the sum of its numbers."""
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     pixels = x.shape[2] * x.shape[3]
     given = (x.contiguous(), key.long().contiguous(), strength.contiguous(), out)
-    _launch("grain", (_blocks(pixels), len(x)), *given, x.shape[1], pixels)
+    _launch(
+        "grain", (_blocks(pixels), len(x)), *given, x.shape[1], pixels, _reciprocal(unit, x.device)
+    )
     return out
 
 
@@ -150,8 +154,14 @@ def compress(
     height, width = x.shape[2:]
     blocks = -(-height // 8) * -(-width // 8)
     given = (x.contiguous(), steps, cosines.contiguous(), scale.contiguous(), to, back, out)
-    _launch("compress", (-(-blocks // 4), len(x)), *given, *x.shape[1:])
+    _launch("compress", (-(-blocks // 4), len(x)), *given, *x.shape[1:], _reciprocal(255, x.device))
     return out
+
+
+@cache
+def _reciprocal(number: float, device: torch.device) -> float:
+    """What torch multiplies by where it divides by a constant on this device."""
+    return float(torch.ones(1, device=device) / number)
 
 
 def _blocks(numbers: int) -> int:

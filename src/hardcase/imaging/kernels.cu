@@ -2,7 +2,8 @@
 //
 // Every product and sum is rounded where the plain functions in Python round it: __fmul_rn and
 // __fadd_rn are never contracted, and a division by a constant is a product by its reciprocal, as
-// in torch on a GPU. So the images are the same, bit by bit; tests compare them.
+// in torch on a GPU (releases of which round it differently, so it is handed over). So the images
+// are the same, bit by bit; tests compare them.
 // A row of a batch is blockIdx.y; a thread has one pixel, and all channels of it.
 
 #define MUL __fmul_rn
@@ -25,7 +26,7 @@ __device__ __forceinline__ unsigned mixed(unsigned bits) {
 }
 
 __device__ __forceinline__ int reflected(int place, int size) {
-    if (size == 1) return 0;
+    if (place >= 0 && place < size || size == 1) return size == 1 ? 0 : place;
     const int period = 2 * (size - 1);
     place = (place % period + period) % period;
     return place < size ? place : period - place;
@@ -111,7 +112,8 @@ extern "C" __global__ void resample(const float* x, const float* places, float* 
 // for grey images); shade: m x points x w; down: h x points.
 extern "C" __global__ void light(const float* x, const float* rows, const float* balance,
                                  const float* shade, const float* down, float* out, int channels,
-                                 int height, int width, int points, double limit) {
+                                 int height, int width, int points, double limit,
+                                 double per_encoding) {
     const int pixels = height * width;
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= pixels) return;
@@ -124,7 +126,7 @@ extern "C" __global__ void light(const float* x, const float* rows, const float*
     for (int c = 0; c < channels; c++) {
         const size_t place = ((size_t)blockIdx.y * channels + c) * pixels + i;
         const float own = channels == 3 ? ADD(stops, balance[blockIdx.y * 3 + c]) : stops;
-        float value = MUL(x[place], exp2f(MUL(own, 1.f / 2.2f)));
+        float value = MUL(x[place], exp2f(MUL(own, (float)per_encoding)));
         value = MUL(value, expf(MUL(row[1], logf(fmaxf(value, 1.f / 512)))));
         value = ADD(value, MUL(row[2], SUB(value, 0.5f)));
         out[place] = clamped(value, 0.f, 1.f);
@@ -146,8 +148,7 @@ extern "C" __global__ void mirrored(const float* x, float* out, int height, int 
 // Noise of the luminance and of each channel, more of it where an image is bright.
 // key, strength: m.
 extern "C" __global__ void grain(const float* x, const long long* key, const float* strength,
-                                 float* out, int channels, int pixels) {
-    const float unit = 1.f / (float)(65535 * sqrt(4. / 12));
+                                 float* out, int channels, int pixels, double unit) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= pixels) return;
     const unsigned salt = 0x9E3779B1u, own_key = (unsigned)key[blockIdx.y];
@@ -161,7 +162,7 @@ extern "C" __global__ void grain(const float* x, const long long* key, const flo
             const unsigned bits = mixed(words[word] + place);
             sum += (int)(bits >> 16) + (int)(bits & 0xFFFFu);
         }
-        normal[layer] = MUL((float)sum, unit);
+        normal[layer] = MUL((float)sum, (float)unit);
     }
     for (int c = 0; c < channels; c++) {
         const size_t place = ((size_t)blockIdx.y * channels + c) * pixels + i;
@@ -187,7 +188,8 @@ __device__ __forceinline__ float dot(const float* values, int step, const float*
 // to, back: 3 x 3 between red, green, blue and luma, chroma.
 extern "C" __global__ void compress(const float* x, const float* steps, const float* cosines,
                                     const float* scale, const float* to, const float* back,
-                                    float* out, int channels, int height, int width) {
+                                    float* out, int channels, int height, int width,
+                                    double per_255) {
     __shared__ float waves[4][3][72];
     const int lane = threadIdx.x % 64, own = threadIdx.x / 64;
     const int row = lane / 8, column = lane % 8;
@@ -243,7 +245,7 @@ extern "C" __global__ void compress(const float* x, const float* steps, const fl
             value = MUL(change[0], back[c * 3]);
             for (int k = 1; k < 3; k++) value = ADD(value, MUL(change[k], back[c * 3 + k]));
         }
-        value = ADD(pixel[c], MUL(value, 1.f / 255.f));
+        value = ADD(pixel[c], MUL(value, (float)per_255));
         out[plane + (size_t)c * pixels + from] = clamped(value, 0.f, 1.f);
     }
 }

@@ -25,6 +25,8 @@ Batch = Float[Tensor, "m c h w"]
 Layer = Float[Tensor, "m 1 h w"]
 TINY = 1e-6
 WORD = 0xFFFFFFFF
+UNIFORM = 0xFFFF * math.sqrt(4 / 12)
+"""The deviation of the sum of four uniform numbers of 16 bits."""
 HALF = 2.0**-25
 """Half of the grid on which uniform numbers lie: with it none is 0 (and none may round to 1)."""
 
@@ -96,7 +98,7 @@ def grainy(x: Batch, key: Int[Tensor, " m"], strength: Float[Tensor, " m"]) -> B
     than half of it is left in black.
     """
     if fused.usable(x, strength):
-        return fused.grain(x, key, strength)
+        return fused.grain(x, key, strength, UNIFORM)
     bright = (0.4 + 0.6 * x.clamp(0, 1)).sqrt()
     return (x + per_row(strength, x) * grain(x, key) * bright).clamp(0, 1)
 
@@ -111,7 +113,7 @@ def grain(x: Batch, key: Int[Tensor, " m"]) -> Batch:
     layers = 1 + channels * (channels > 1)
     words = [lattice(key, layers * height * width, salt=salt) for salt in (1, 2)]
     one, two = (_high(word).add_(word.bitwise_and_(0xFFFF)) for word in words)
-    normal = one.add_(two).sub_(2 * 0xFFFF).to(x.dtype).div_(0xFFFF * math.sqrt(4 / 12))
+    normal = one.add_(two).sub_(2 * 0xFFFF).to(x.dtype).div_(UNIFORM)
     normal = normal.reshape(count, layers, height, width)
     if layers == 1:
         return normal
