@@ -72,7 +72,7 @@ catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, wr
 results: venv  ## figures, results/tables and what is between marks in docs, written from results/*.json; measures nothing; CHECK=--check: are stored speeds of this code?
 	$(BIN)/python docs/make_results.py $(CHECK)
 
-docs: catalogue  ## docs/configuration.md, written from the model of the configuration
+docs: catalogue  ## docs/reference/configuration.md, written from the model of the configuration
 	$(BIN)/python docs/make_tables.py
 
 site: docs  ## the documentation site, in build/site/html; trains only LeNet-5, executes notebooks that changed

@@ -134,7 +134,7 @@ class Walk:
 def digest(run: Run) -> str:
     """A hash of all that is stored of the findings, in the order of their seeds; not their ids."""
     rows = run.findings.drop_columns(["id"]).to_pylist()
-    ordered = sorted(rows, key=lambda row: (row["seed"], row["queries"], row["predicted"]))
+    ordered = sorted(rows, key=lambda row: (row["original"], row["queries"], row["predicted"]))
     return hashlib.sha256(repr(ordered).encode()).hexdigest()[:16]
 
 

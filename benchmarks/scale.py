@@ -1,4 +1,4 @@
-"""What the engine costs beside the search: workers, a cluster, going on, storing. The inputs of docs/scale.md."""
+"""What the engine costs beside the search: workers, a cluster, going on, storing. The inputs of docs/research/scale.md."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from benchmarks.figures import Figure
 from hardcase import data, tensors
-from hardcase.campaign import in_memory
+from hardcase.campaign import device
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.context import Context
 from hardcase.models import zoo
@@ -57,7 +57,7 @@ def filled(context: Context, shared: bool) -> float:
         nonlocal computed
         computed += len(args[0])
 
-    apart = mock.patch.object(in_memory, "shares_tiles", return_value=False)
+    apart = mock.patch.object(device, "shares_tiles", return_value=False)
     hook = campaign.subject.net.register_forward_pre_hook(count)  # type: ignore[attr-defined]
     try:
         with constant_tiles():

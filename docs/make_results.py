@@ -551,7 +551,7 @@ def _known(said: str, kept: set[float]) -> bool:
 
 def pages(root: Path) -> dict[Path, str]:
     """Return the pages that report measurements, and the way from each to the checkout."""
-    found = {root / "RESULTS.md": "", root / "docs/scale.md": "../"}
+    found = {root / "RESULTS.md": "", root / "docs/research/scale.md": "../../"}
     return {**found, **dict.fromkeys(sorted((root / "docs/results").glob("*.md")), "../../")}
 
 

@@ -82,7 +82,7 @@ def commands() -> str:
     from hardcase.cli.main import build
 
     lines = ["# Commands", "", "Written from `hardcase --help`. Exit codes: 0 done, 1 gate failed, 2 usage, configuration, model or data error,"]
-    lines += ["3 internal error, 4 gate cannot tell, 5 no usable seeds, 130 interrupted (resumable).", ""]
+    lines += ["3 internal error, 4 inconclusive, 5 no usable seeds, 130 interrupted (resumable).", ""]
     for name, command in _verbs(get_command(build()), "hardcase"):
         lines += [f"## `{name}`", "", " ".join((command.help or "").split()), "", "| | |", "|---|---|"]
         for one in command.params:

@@ -1,4 +1,4 @@
-"""Write docs/configuration.md from the model of the configuration; the site adds the catalogue that ``hardcase list`` shows."""
+"""Write docs/reference/configuration.md from the model of the configuration; the site adds the catalogue that ``hardcase list`` shows."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def row(key: str, field: FieldInfo) -> str:
 
 
 def main() -> None:
-    Path(__file__).with_name("configuration.md").write_text(configuration(), encoding="utf-8")
+    (Path(__file__).parent / "reference" / "configuration.md").write_text(configuration(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -80,3 +80,18 @@ def test_a_setting_that_a_call_does_not_use_is_refused_with_the_nearest_one():
     refuse_unused({"samples": 3}, Settings.__annotations__, "hc.run")
     with pytest.raises(Problem, match="samples"):
         refuse_unused({"sample": 3}, Settings.__annotations__, "hc.run")
+
+
+@pytest.mark.parametrize("by", ["hardcase.toml", "flag", "python"])
+def test_the_old_name_of_a_section_is_refused_with_the_new_one(by):
+    with pytest.raises(Problem, match=r"\[subject\] is now \[model\]"):
+        Request().ask({"subject": {"mean": [0.5]}}, by)
+
+
+def test_the_name_of_a_model_and_what_is_stated_of_it_come_from_different_givers():
+    file = {"model": {"name": "net.py:old", "mean": [0.5]}, "data": "mnist5k", "method": "pgd"}
+    request = Request().ask(file, "hardcase.toml").ask({"model": "net.py:new"}, "flag")
+    config = request.config()
+    assert (config.model.name, config.model.mean) == ("net.py:new", (0.5,))
+    assert config.given["model.name"] == "flag"
+    assert config.given["model.mean"] == "hardcase.toml"

@@ -185,7 +185,7 @@ def stored_run(
     if verdicts is not None:
         said = [{"id": name, **row} for name, row in zip(tests["id"].to_pylist(), verdicts)]
     by_id = None if said is None else {row["id"]: row for row in said}
-    kinds = tests.select(["id", "seed", "kind"]).to_pylist()
+    kinds = tests.select(["id", "original", "kind"]).to_pylist()
     counts = count(table.drop_columns(["image"]).to_pylist(), kinds, by_id)
     store = Store.create(folder, {**record, **counts}, config, [table])
     store.put(0, Packed(to_parquet(tests), to_parquet(table), pack_deltas({})))

@@ -105,7 +105,8 @@ def search(
     Args:
         model: The network under test: a `torch.nn.Module` of any library (its normalisation is
             read from it or found by trying the usual ones; `hc.Subject` says another), a function
-            of images, or a name as ``--model`` takes it.
+            of images, a name as ``--model`` takes it, or a table with either as its ``name`` and
+            keys of ``[model]``.
         data: Labelled images to start from: `hc.Images`, a torch ``Dataset`` or ``DataLoader``, a
             Hugging Face ``Dataset``, a pair (images, labels) of arrays, a list of (image, label)
             pairs, or a name as ``--data`` takes it. Those that the subject misclassifies, or that
@@ -123,8 +124,8 @@ def search(
             holds besides the seeds.
         execution: In which sizes it is computed; by default in those that suit the device.
         settings: ``target``, ``generator``, ``conditions``, ``map``, ``keep``, ``oracle``,
-            ``precision``, ``allow_low_accuracy`` ... (docs/configuration.md). One that a search in
-            memory does not use is refused.
+            ``precision``, ``allow_low_accuracy`` ... (docs/reference/configuration.md). One that a
+            search in memory does not use is refused.
 
     Returns:
         The findings; `seed` is the position of the image that it began from.
@@ -529,6 +530,9 @@ def _context_of(
         raise Problem(
             "options, generator and target belong to a method given by name; this one is built."
         )
+    stated = dict(subject) if isinstance(subject, Mapping) else {"name": subject}
+    subject = stated.pop("name", None)
+    request.ask({"model": stated}, "python")
     live = (subject, data, method, train, *peers, *_several(models), *_several(baseline))
     if all(one is None or isinstance(one, str) for one in live):
         request.ask({"model": subject, "data": data, "images": seeds}, "python")
@@ -609,14 +613,14 @@ def _network(thing: Any, some: Images, settings: Mapping[str, Any]) -> Model:
     """The model in whatever a user has; about claims where the images come with some."""
     if not claim_context(some.context):
         return model_of(thing, some)
-    subject = settings.get("subject") or {}
-    how = Loading(mean=subject.get("mean", (0.0,)), std=subject.get("std", (1.0,)))
+    stated = settings.get("model") or {}
+    how = Loading(mean=stated.get("mean", (0.0,)), std=stated.get("std", (1.0,)))
     return claim_model(
         thing,
         _task(str(settings.get("task", "auto")), some),
         some.classes,
-        outputs=subject.get("classes", ()),
-        threshold=subject.get("threshold", THRESHOLD),
+        outputs=stated.get("classes", ()),
+        threshold=stated.get("threshold", THRESHOLD),
         how=how,
     )
 

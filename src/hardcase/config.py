@@ -40,9 +40,11 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class SubjectConfig(_Section):
-    """How the model wants its images and how it is asked."""
+class ModelConfig(_Section):
+    """The model by its name, how it wants its images and how it is asked."""
 
+    name: str
+    """zoo:NAME, file.py:factory, weights@file.py:factory, timm:NAME ..."""
     mean: tuple[float, ...] = (0.0,)
     """Mean per channel that is subtracted, in units of [0, 1]."""
     std: tuple[float, ...] = (1.0,)
@@ -78,6 +80,10 @@ class SubjectConfig(_Section):
     """Use nothing but the predicted label."""
     threshold: float = Field(0.5, gt=0, lt=1)
     """Of taggers, detectors and segmenters: probability from which on something is said."""
+
+    def with_name(self, name: str) -> ModelConfig:
+        """Return the same settings for another model."""
+        return self.model_copy(update={"name": name})
 
     @field_validator("mean", "std", mode="before")
     @classmethod
@@ -156,14 +162,13 @@ class MethodConfig(BaseModel):
 class Config(_Section):
     """One campaign. Fully resolved, it is written into the run and re-runs it."""
 
-    model: str
+    model: ModelConfig
     data: str
     method: MethodConfig
     task: Literal["auto", "classes", "tags", "boxes", "masks"] = "auto"
     """What the model answers; by default as the data says."""
     claims: Literal["present", "absent"] = "present"
     """What is claimed of images: what is in them; absent: also what is not."""
-    subject: SubjectConfig = SubjectConfig()
     budget: BudgetConfig = BudgetConfig()
     campaign: CampaignConfig = CampaignConfig()
     limits: LimitsConfig = LimitsConfig()
@@ -220,7 +225,7 @@ class Config(_Section):
     def _number(cls, value: object) -> object:
         return int(value) if isinstance(value, str) and value.isdecimal() else value
 
-    @field_validator("method", mode="before")
+    @field_validator("model", "method", mode="before")
     @classmethod
     def _named(cls, value: object) -> object:
         return {"name": value} if isinstance(value, str) else value
@@ -233,13 +238,21 @@ class Config(_Section):
             if given[name] == Config.model_fields[name].default:
                 del given[name]
         for name in ("classes", "threshold"):
-            if given["subject"][name] == SubjectConfig.model_fields[name].default:
-                del given["subject"][name]
+            if given["model"][name] == ModelConfig.model_fields[name].default:
+                del given["model"][name]
         return tomli_w.dumps(_without_none(given))
+
+
+def refuse_renamed(values: Mapping[str, Any]) -> None:
+    """Refuse a section by the name that it had."""
+    if "subject" in values:
+        fix = "[model] with name = ... and the same keys, or --set model.KEY=VALUE"
+        raise Problem("the section [subject] is now [model].", fix=fix)
 
 
 def parse(values: Mapping[str, Any]) -> Config:
     """A checked configuration; an unknown key is an error that names the nearest one."""
+    refuse_renamed(values)
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -319,9 +332,10 @@ def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple
         >>> chosen_method({"model": "zoo:lenet5"})[0], chosen_method({"model": "onnx:net.onnx"})[0]
         ('natural', 'natural-blackbox')
     """
-    model = str(values["model"]) if offers is None else "the model"
-    subject = values.get("subject")
-    told = bool(subject.get("label_only")) if isinstance(subject, Mapping) else offers == "label"
+    named = values["model"]
+    section = named if isinstance(named, Mapping) else {"name": named}
+    model = str(section["name"]) if offers is None else "the model"
+    told = bool(section.get("label_only", offers == "label"))
     elsewhere = {"onnx", "tflite", "http", "https", *entry_points(group="hardcase.loader").names}
     closed = model.partition(":")[0] in elsewhere or offers not in (None, "gradients")
     for row in rows("models") if model.startswith("zoo:") else ():
@@ -348,18 +362,18 @@ def check_names(config: Config) -> None:
     others = [*config.peers, *(config.witnesses or ()), *config.baseline]
     words = ("none", "default")
     models = [one for one in others if one.partition(":")[0] not in words and not is_run(one)]
-    for spec in (config.model, *models):
+    for spec in (config.model.name, *models):
         _known_model(spec)
 
 
 def _exchanged(config: Config) -> None:
     """Tell of a model that is given as data, and data as the model."""
     forms = {row["name"].partition(":")[0] for row in rows("data") if ":" in row["name"]}
-    kind, colon, _ = config.model.partition(":")
+    kind, colon, _ = config.model.name.partition(":")
     names = [row["name"] for row in rows("data")]
-    if (colon and kind in forms) or config.model.partition("?")[0] in names:
-        fix = f"--model {config.data} --data {config.model}"
-        raise Problem(f"{config.model} is data, and it is named as the model.", fix=fix)
+    if (colon and kind in forms) or config.model.name.partition("?")[0] in names:
+        fix = f"--model {config.data} --data {config.model.name}"
+        raise Problem(f"{config.model.name} is data, and it is named as the model.", fix=fix)
 
 
 def is_run(name: Any) -> bool:

@@ -280,7 +280,7 @@ class Context(CampaignSplits):
     @cached_property
     def subject(self) -> Model:
         """The network under test."""
-        return self._subject or self.model(self.config.model)
+        return self._subject or self.model(self.config.model.name)
 
     @cached_property
     def peers(self) -> tuple[Model, ...]:
@@ -335,7 +335,7 @@ class Context(CampaignSplits):
         if self.task != "classes" and (wanted is None or tuple(wanted) == ("default",)):
             from hardcase.claims.load import usual_claim_witnesses
 
-            return usual_claim_witnesses(self.config.model, self.task, self.model)
+            return usual_claim_witnesses(self.config.model.name, self.task, self.model)
         if wanted is not None:
             return self._witnessing.named(wanted) if wanted else ()
         if self.part.facts.get("witnesses") == "default":
@@ -362,22 +362,22 @@ class Context(CampaignSplits):
         """The model that `spec` names, loaded as this campaign loads models."""
         config = self.config
         names = (field.name for field in fields(ClientConfig))
-        client = ClientConfig(**{name: getattr(config.subject, name) for name in names})
+        client = ClientConfig(**{name: getattr(config.model, name) for name in names})
         if client.rate is not None:  # requests per second are shared out over the workers
             client = replace(client, rate=client.rate / config.workers)
         if label_only is not None:
             client = replace(client, label_only=label_only)
         how = Loading(
             device=self.device,
-            outputs=config.subject.outputs,
-            channels=config.subject.channels,
+            outputs=config.model.outputs,
+            channels=config.model.channels,
             trust_pickle=config.trust_pickle,
             progress=self.progress,
             offline=config.offline,
             asking=client,
         )
-        if spec == config.model or not is_stated(spec):
-            how = replace(how, mean=config.subject.mean, std=config.subject.std)
+        if spec == config.model.name or not is_stated(spec):
+            how = replace(how, mean=config.model.mean, std=config.model.std)
         if self.task != "classes":
             from hardcase.claims.load import load_claim_model
 
@@ -386,12 +386,12 @@ class Context(CampaignSplits):
                 how,
                 task=self.task,
                 classes=self.sample.classes,
-                outputs=config.subject.classes,
-                threshold=config.subject.threshold,
+                outputs=config.model.classes,
+                threshold=config.model.threshold,
                 annotated=self.annotated,
             )
         if not is_stated(spec):  # who states everything needs no images
-            read = self.labelled if config.subject.classes else self.read
+            read = self.labelled if config.model.classes else self.read
             whole = spec.startswith("zoo:")  # trained on all of them
             train, test = (
                 images.images() if whole else sample_of(images)
@@ -519,11 +519,11 @@ class Context(CampaignSplits):
 
     def _measure_tile(self, box: ConditionBox | None) -> int | None:
         """Rows of every call while it is measured; chosen as the tile of a search is."""
-        from hardcase.models.tiles import campaign_tile
-
         device = self.subject.device
         if steady(device) and not is_photographic(self.shape):
             return None
+        from hardcase.models.tiles import campaign_tile
+
         rows = from_bytes(self.sample.x[:64]).to(device)
         networks = (self.subject, *self.baselines)
         return campaign_tile(networks, lambda images: None, rows, precision="strict")

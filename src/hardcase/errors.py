@@ -24,7 +24,7 @@ from hardcase.state import LEAVE, GlobalState
 FAILED = 1
 USAGE = 2
 INTERNAL = 3
-CANNOT_TELL = 4
+INCONCLUSIVE = 4
 NO_SEEDS = 5
 INTERRUPTED = 130
 UNREAD = 141

@@ -10,25 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypedDict
 
-from hardcase.config import BudgetConfig, Config, assign, parse
+from hardcase.config import BudgetConfig, Config, assign, parse, refuse_renamed
 from hardcase.errors import Problem, choice
 
 __all__ = ["GIVERS", "Request", "SearchSettings", "Settings"]
 
 GIVERS = ("default", "hardcase.toml", "--limits", "flag", "python")
 """Who can give a setting; a later one in this list replaces what an earlier one gave."""
-SECTIONS = ("subject", "budget", "campaign", "limits", "method")
+SECTIONS = ("model", "budget", "campaign", "limits", "method")
 """Settings that are tables: each of their keys is a setting of its own."""
+NAMED = ("model", "method")
+"""Sections that may be given by their name alone."""
 
 
 class SearchSettings(TypedDict, total=False):
     """Settings of a search in memory that are no arguments of their own; see
-    docs/configuration.md for what each means.
+    docs/reference/configuration.md for what each means.
     """
 
     task: str
     claims: str
-    subject: Mapping[str, Any]
     campaign: Mapping[str, Any]
     map: str
     generator: str
@@ -84,6 +85,7 @@ class Request:
         Raises:
             Problem: If the same giver has given another value before.
         """
+        refuse_renamed(values)
         for path, value in _settings(values):
             known = self.given.get(path)
             name = label or {"flag": f"--set {path}", "python": path}.get(by, by)
@@ -130,7 +132,7 @@ class Request:
 
 
 def assigned(values: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return settings with one of them changed; ``method`` may be a name or a table."""
+    """Return settings with one of them changed."""
     head, _, key = path.partition(".")
     if not key:
         return {**values, head: value}
@@ -143,8 +145,8 @@ def _settings(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         if name == "given" or value is None:
             continue
-        if name == "method" and isinstance(value, str):
-            yield "method.name", value
+        if name in NAMED and isinstance(value, str):
+            yield f"{name}.name", value
         elif name in SECTIONS and isinstance(value, Mapping):
             yield from ((f"{name}.{key}", one) for key, one in value.items() if one is not None)
         else:

@@ -55,7 +55,7 @@ class CampaignSplits:
             self._stored["train"] = train
             if seeds is not None and ":" not in seeds.name:
                 self._stored["test"] = seeds  # nothing else is known of the data
-        self.task = task_of(config.task, config.data, config.model)
+        self.task = task_of(config.task, config.data, config.model.name)
         """What the networks answer: as configured, else as the data or the model says."""
         if config.task == "auto" and isinstance(seeds, Images) and claim_context(seeds.context):
             from hardcase.claims.load import task_of_seeds
@@ -142,7 +142,7 @@ class CampaignSplits:
         """
         from hardcase.models.mistakes import sizes_taken
 
-        code = self.config.model.rpartition("@")[2]
+        code = self.config.model.name.rpartition("@")[2]
         if ".py:" not in code:
             return []
         with suppress(Problem):  # what is wrong with the model is told once its images are read
@@ -158,11 +158,11 @@ class CampaignSplits:
         if self.task != "classes":  # networks that make claims take images of any size
             return spec
         wanted = ""
-        if self._live_subject or is_stated(self.config.model):
+        if self._live_subject or is_stated(self.config.model.name):
             wanted = getattr(self.subject, "sizing", "")
         if not wanted:
             return spec
-        _log.warning("images are prepared as %s states: ?%s", self.config.model, wanted)
+        _log.warning("images are prepared as %s states: ?%s", self.config.model.name, wanted)
         return f"{spec}{'&' if '?' in spec else '?'}{wanted}"
 
     @cached_property
@@ -170,9 +170,9 @@ class CampaignSplits:
         """What the model calls its outputs; empty where it takes the data's names."""
         if self.task != "classes":  # claims are in the data's classes
             return ()
-        if self.config.subject.classes:
-            return self.config.subject.classes
-        if not self._live_subject and not names_outputs(self.config.model):
+        if self.config.model.classes:
+            return self.config.model.classes
+        if not self._live_subject and not names_outputs(self.config.model.name):
             return ()
         return tuple(getattr(self.subject, "class_names", ()))
 

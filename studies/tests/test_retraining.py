@@ -85,7 +85,7 @@ def test_only_what_exceeds_the_better_control_is_help():
     results[MORE] = arm(0.97, 0.99, 0.98)
     assert helped(results).rows[0][-1] == "harmed"
     results[MORE] = arm(0.8, 0.9, 0.85)
-    assert helped(results).rows[0][-1] == "cannot tell"
+    assert helped(results).rows[0][-1] == "inconclusive"
 
 
 def test_three_images_of_a_thousand_are_no_difference_however_alike_the_repeats_are():

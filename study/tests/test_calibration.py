@@ -86,7 +86,9 @@ def test_rated_findings_are_never_drawn_again_also_from_a_copy(own_run, answered
     entry = record(answered.folder)[str(own_run)]
     shutil.copytree(answered.settings["runs"]["sinvad"]["folder"], tmp_path / "copy")
     seeds = {
-        row["seed"] for row in Run(own_run).findings.to_pylist() if row["id"] in entry["findings"]
+        row["original"]
+        for row in Run(own_run).findings.to_pylist()
+        if row["id"] in entry["findings"]
     }
     again = new([own_run, tmp_path / "copy"], "label", tmp_path / "again")
     tests = [one for one in again.stimuli.values() if one.role == "test"]

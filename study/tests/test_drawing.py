@@ -41,7 +41,7 @@ def test_the_sample_is_stratified_and_its_probabilities_are_those_of_the_draw(ru
     whole = population(run, np.random.default_rng(0))
     assert sum(one["size"] for one in strata.values()) == len(whole)
     assert len(drawn) == 30
-    assert len({one.row["seed"] for one in drawn}) == 30
+    assert len({one.row["original"] for one in drawn}) == 30
     for one in drawn:
         facts = strata[one.stratum]
         assert one.probability == facts["drawn"] / facts["size"]
@@ -53,7 +53,7 @@ def test_draws_have_the_frequencies_that_are_stored(run):
     hits = {}
     for seed in range(60):
         for one in sample({"sinvad": run}, 30, np.random.default_rng(seed))[0]:
-            hits.setdefault(one.stratum, []).append(one.row["seed"])
+            hits.setdefault(one.stratum, []).append(one.row["original"])
     for stratum, seeds in hits.items():
         facts = sample({"sinvad": run}, 30, np.random.default_rng(0))[1][stratum]
         expected = facts["drawn"] / facts["size"]
@@ -67,7 +67,7 @@ def test_a_seed_is_represented_by_a_finding_of_its_best_verdict(run):
     best = {}
     for row in run.findings:
         word = verdict_of(run.verdicts[row["id"]])
-        best[row["seed"]] = min(best.get(row["seed"], "unjudged"), word, key=order.index)
+        best[row["original"]] = min(best.get(row["original"], "unjudged"), word, key=order.index)
     chosen = population(run, np.random.default_rng(1))
     assert {seed: verdict for seed, (_, verdict) in chosen.items()} == best
 
@@ -84,7 +84,7 @@ def test_what_people_have_rated_is_no_longer_unseen(run):
     first = run.findings[0]
     before = population(run, np.random.default_rng(0))
     after = population(replace(run, rated={first["id"]: "confirmed"}), np.random.default_rng(0))
-    assert set(before) - set(after) == {first["seed"]}
+    assert set(before) - set(after) == {first["original"]}
 
 
 @pytest.mark.parametrize("people", [None, {}, {"rated": 3}, {"findings": None}, [1], "x"])

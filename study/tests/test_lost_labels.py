@@ -51,8 +51,8 @@ def test_draws_are_shown_each_by_itself_with_the_label_of_their_seed(stored, own
     study = new([own], out=tmp_path / "study", conditions=True)
     tests = {one.finding: one for one in study.stimuli.values() if one.finding}
     assert study.of_conditions
-    assert len({row["seed"] for row in shown}) < len(tests) <= len(shown) <= 60
-    facts = {(row["seed"], row["label"], row["predicted"]) for row in shown}
+    assert len({row["original"] for row in shown}) < len(tests) <= len(shown) <= 60
+    facts = {(row["original"], row["label"], row["predicted"]) for row in shown}
     assert {(one.seed, one.expected, one.predicted) for one in tests.values()} <= facts
     assert all(one.expected != one.predicted for one in tests.values())
 

@@ -157,12 +157,12 @@ def failures(run: hc.Run) -> Iterator[Failure]:
         row = finding.row
         status = "unjudged" if run.verdicts is None else verdict_status(run.verdicts.get(row["id"]))
         yield Failure(
-            row["id"], row["seed"], run.classes[row["expected"]], run.classes[row["predicted"]],
+            row["id"], row["original"], run.classes[row["expected"]], run.classes[row["predicted"]],
             remade(row["image"]["bytes"]), change or row["method"], ("finding", row["kind"], status), row["confidence"], place,
         )  # fmt: skip
     for place, row in enumerate(shown_samples(run)):
         yield Failure(
-            f"draw-{place}", row["seed"], run.classes[row["label"]], run.classes[row["predicted"]],
+            f"draw-{place}", row["original"], run.classes[row["label"]], run.classes[row["predicted"]],
             row["image"], row["words"], ("condition",),
         )  # fmt: skip
 

@@ -103,7 +103,7 @@ def test_the_gate_passes_the_better_fails_the_worse_and_cannot_tell_equals(versi
     alone = versions["first"]
     assert len(alone) == 0
     assert alone.record["totals"]["queries"] == 0, "nothing was searched"
-    assert not (alone.folder / "seeds.parquet").exists()
+    assert not (alone.folder / "images.parquet").exists()
 
 
 def test_failing_samples_are_kept_to_be_looked_at_and_none_is_reserved(versions):
@@ -117,7 +117,7 @@ def test_failing_samples_are_kept_to_be_looked_at_and_none_is_reserved(versions)
     for sample in shown:
         assert sample["label"] != sample["predicted"]
         assert sample["image"] != sample["unmodified"]
-        assert sample["seed"] in failing - held
+        assert sample["original"] in failing - held
     assert report(alone).is_file()
 
 
@@ -160,7 +160,12 @@ def test_a_run_takes_the_profile_for_its_images_unless_told_otherwise(tmp_path):
 
 @pytest.mark.parametrize(
     "shown",
-    [3, [3], [{"seed": "nobody"}], [{"seed": "toy-0", "label": 99, "predicted": 0, "words": ""}]],
+    [
+        3,
+        [3],
+        [{"original": "nobody"}],
+        [{"original": "toy-0", "label": 99, "predicted": 0, "words": ""}],
+    ],
 )
 def test_kept_samples_that_are_none_are_left_out(stored, shown):
     kept = read_beside(stored.store, CONDITIONS)

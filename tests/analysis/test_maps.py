@@ -99,7 +99,7 @@ def test_a_run_keeps_a_finding_per_seed_and_cell_and_its_map_agrees(tmp_path):
     assert {row["state"] for row in found["cells"]} <= set(STATES)
     by_id = {row["id"]: row for row in run.findings.to_pylist()}
     for row in cells:
-        assert by_id[row["example"]]["seed"] == row["seed"]
+        assert by_id[row["example"]]["original"] == row["original"]
     page = report(run)
     assert "Map of failures" in page.read_text(encoding="utf-8")
     again = hc.resume(tmp_path / "run", toy_subject(), toy_images(6), **asked)

@@ -249,7 +249,7 @@ def test_a_run_that_finds_nothing_witnessed_counts_zero(tmp_path):
 
 def test_witnessed_accepted_and_unsure_are_counted_each_among_failing():
     seeds = [{"id": s, "status": "done", "evaluated": 1, "failing": 1} for s in "abcd"]
-    findings = [{"id": s, "seed": s, "kind": "label", "witnessed": s in "ab"} for s in "abc"]
+    findings = [{"id": s, "original": s, "kind": "label", "witnessed": s in "ab"} for s in "abc"]
     verdicts = {
         "a": {"verdict": "lost", "by": "judge", "group": None},
         "b": {"verdict": "unsure", "by": "judge", "group": None},

@@ -1,7 +1,7 @@
 """A team wants to pass: ways to cheat and to blunder. Only a network that is no worse may pass the gate.
 
 Each test changes something that a change may change, runs ``hardcase gate`` as it is typed, and looks at the exit code: 1 FAIL,
-4 INCONCLUSIVE, 2 refused. None of them may be 0. What the gate cannot see is in docs/howto/ci.md.
+4 INCONCLUSIVE, 2 refused. None of them may be 0. What the gate cannot see is in docs/guides/ci.md.
 """
 
 import os

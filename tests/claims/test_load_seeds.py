@@ -129,7 +129,7 @@ def test_stored_findings_fail_where_the_claim_has_moved_to(run):
     seeds = seed_claims(run)
     started = model.about(from_bytes(run.seed_images()), claims=seeds).logits
     assert (started.argmax(1) == seeds.label).all()
-    rows = [run.seed_rows[name] for name in run.findings["seed"].to_pylist()]
+    rows = [run.seed_rows[name] for name in run.findings["original"].to_pylist()]
     assert (claims.box - seeds.box[rows]).any()
 
 
@@ -163,7 +163,7 @@ def test_the_report_draws_boxes_and_tells_supports(run, tmp_path):
     page = report(run, out=tmp_path / "report")
     said = json.loads((tmp_path / "report" / "report.json").read_text())["runs"][0]
     assert said["claims"]["task"] == "boxes"
-    assert sum(said["claims"]["ways"].values()) == len(set(run.findings["seed"].to_pylist()))
+    assert sum(said["claims"]["ways"].values()) == len(set(run.findings["original"].to_pylist()))
     assert len(said["claims"]["sizes"]) == 3
     shown = said["pairs"][0]["support"]
     assert shown["seed"] > 0 > shown["finding"]

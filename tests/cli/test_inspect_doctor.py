@@ -63,7 +63,7 @@ def test_the_smoke_run_is_one_that_the_model_can_take(world, capsys, factory, me
 
 def test_labels_that_look_like_scores_are_told_of(world, capsys):
     _, lines = doctor(capsys, "--model", "model.py:labels", "--data", "npz:toy.npz")
-    assert "--set subject.label_only=true" in [line["remedy"] for line in lines]
+    assert "--set model.label_only=true" in [line["remedy"] for line in lines]
 
 
 def test_weights_are_suggested_only_where_they_fit(world, capsys):

@@ -31,7 +31,7 @@ def test_flags_and_settings_override_the_file():
     file = write(f'model = "a"\ndata = "b"\nimages = 5\nseed = 1\n{method}')
     settings = ["seed=3", "method.norm=l2"]
     config = resolve({"config": file, "images": 7, "settings": settings})
-    assert (config.model, config.images, config.seed) == ("a", 7, 3)
+    assert (config.model.name, config.images, config.seed) == ("a", 7, 3)
     assert config.method.options() == {"epsilon": 0.5, "norm": "l2"}
     # another method does not inherit the options of the file's
     assert resolve({"config": file, "method": "cw"}).method.options() == {}

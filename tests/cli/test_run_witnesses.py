@@ -52,13 +52,13 @@ def test_flags_become_settings():
         ({"model": "net.py:make"}, "natural"),
         ({"model": "onnx:net.onnx"}, "natural-blackbox"),
         ({"model": "http://host/v2/models/m/infer"}, "natural-blackbox"),
-        ({"model": "zoo:lenet5", "subject": {"label_only": True}}, "natural-blackbox"),
+        ({"model": {"name": "zoo:lenet5", "label_only": True}}, "natural-blackbox"),
     ],
 )
 def test_without_a_method_the_model_decides(values, method):
     name, why = chosen_method(values)
     assert name == method
-    assert values["model"] in why
+    assert getattr(values["model"], "get", lambda _: values["model"])("name") in why
 
 
 def test_the_choice_is_told_and_keeps_options():

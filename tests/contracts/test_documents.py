@@ -35,7 +35,7 @@ def test_links_lead_somewhere(page):
 
 def test_every_promise_names_a_test_that_exists():
     """A row is a promise; it links files of tests, and names between backquotes are tests in those files."""
-    path = ROOT / "docs/promises.md"
+    path = ROOT / "docs/research/promises.md"
     rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     promises = [row for row in rows if not row.startswith(("| promise", "|---"))]
     assert len(promises) >= 15
@@ -59,7 +59,7 @@ def test_pages_say_what_the_stored_results_say():
     for path in RESULTS.glob("*.json"):
         assert stored(path)["rows"]
     assert len(pages(ROOT)) >= 11
-    assert ROOT / "docs/scale.md" in pages(ROOT)
+    assert ROOT / "docs/research/scale.md" in pages(ROOT)
     for page, home in pages(ROOT).items():
         text = page.read_text(encoding="utf-8")
         assert rendered(text, RESULTS, home) == text, f"{page.name}: make results"
@@ -150,7 +150,9 @@ def test_a_result_that_lacks_something_is_refused(tmp_path):
         stored(tmp_path / "odd.json")
 
 
-@pytest.mark.parametrize(("page", "least"), [("howto/extend.md", 6), ("conditions.md", 10)])
+@pytest.mark.parametrize(
+    ("page", "least"), [("guides/extend.md", 6), ("concepts/conditions.md", 10)]
+)
 def test_examples_with_prompts_run_as_they_stand(page, least):
     done = doctest.testfile(str(ROOT / "docs" / page), module_relative=False)
     assert done.attempted >= least
@@ -160,7 +162,7 @@ def test_examples_with_prompts_run_as_they_stand(page, least):
 def test_the_reference_of_all_keys_is_up_to_date():
     import make_tables
 
-    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
     assert page == make_tables.configuration()
     sys.modules.pop("make_tables")
 
@@ -186,8 +188,8 @@ def test_links_of_the_repository_become_those_of_the_site():
     from make_site import relinked
 
     assert relinked("[r](../RESULTS.md#a)", "docs/x.md") == "[r](results.md#a)"
-    assert relinked("[r](../../RESULTS.md)", "docs/howto/x.md") == "[r](../results.md)"
-    assert relinked("[d](docs/data.md)", "CONTRIBUTING.md") == "[d](data.md)"
+    assert relinked("[r](../../RESULTS.md)", "docs/guides/x.md") == "[r](../results.md)"
+    assert relinked("[d](docs/guides/data.md)", "CONTRIBUTING.md") == "[d](guides/data.md)"
     assert relinked("[t](../tests/fuzz)", "docs/x.md") == "t"
     assert relinked("[t](../../results/tables/a.md)", "docs/results/x.md") == "[t](../tables/a.md)"
     assert relinked("[t](../a.json)", "results/tables/a.md") == "t"

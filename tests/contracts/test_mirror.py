@@ -32,6 +32,7 @@ ELSEWHERE = {
     "judges/test_panel.py": "judges/networks",
     "judges/test_verdicts.py": "judges/controls judges/samples judges/visible testing/judges",
     "methods/test_generative_features.py": "spaces/activations",
+    "played/test_played_device.py": "a device that is played: campaign/device",
     "runs/test_folder.py": "runs/tables",
     "worst_day/test_environment.py": "poor surroundings: plain state",
     "test_context.py": "what a campaign is made of: splits",

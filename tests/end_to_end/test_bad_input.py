@@ -75,7 +75,7 @@ def test_a_file_or_a_run_that_is_none(world, words, pieces):
         ("--offline --data cifar10", ("cifar10", "--offline", "hardcase data cifar10")),
         ("--method pdg", ("no method 'pdg'", "try: pgd")),
         ("--set sed=3", ("no setting 'sed'", "try: seed")),
-        ("--set subject.maen=1", ("'subject.maen'", "try: subject.mean")),
+        ("--set model.maen=1", ("'model.maen'", "try: model.mean")),
         ("--set method.epsilom=1", ("option of pgd 'epsilom'", "try: epsilon")),
         ("--set method.epsilon=big", ("method.epsilon is 'big'", "a number")),
         ("--set method.epsilon=-1", ("epsilon is -1", "above 0")),
@@ -151,7 +151,7 @@ def test_one_class_alone_is_accepted_and_said(world):
 
 def test_a_model_near_chance(world):
     near = ("accuracy 0.0 % (n = 40)", "chance is 25 %", "the classes have another order")
-    mended = ("(100 % right then)", "--set subject.classes=", "--allow-low-accuracy")
+    mended = ("(100 % right then)", "--set model.classes=", "--allow-low-accuracy")
     refused(world.run(*ONE, model="model.py:shuffled"), *near, *mended)
     done = world.run(*ONE, "--allow-low-accuracy", model="model.py:shuffled")
     assert done.code == 0, "what was measured stands"

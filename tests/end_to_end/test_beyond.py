@@ -10,7 +10,7 @@ import pytest
 from hardcase import tensors
 from hardcase.testing.toys import toy_images
 
-PAGES = Path(__file__).parents[2] / "docs" / "howto"
+PAGES = Path(__file__).parents[2] / "docs" / "guides"
 SECTION = "".join((PAGES / f"{name}.md").read_text("utf-8") for name in ("black-box", "cluster"))
 LINES = "".join(re.findall(r"```sh\n(.*?)```", SECTION, re.S)).splitlines()
 BESIDE = str(Path(__file__).parents[1] / "models")

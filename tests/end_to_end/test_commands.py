@@ -25,7 +25,7 @@ def test_a_run_from_flags_closes_with_the_funnel_the_files_and_the_next_command(
     assert record["complete"]
     assert record["seed"] == 7
     assert list(record["search_results"]) == list(statistics.STEPS)
-    for name in ("config.toml", "status.json", "history.csv", "seeds.parquet"):
+    for name in ("config.toml", "status.json", "history.csv", "images.parquet"):
         assert (Path("out") / name).is_file(), name
 
 
@@ -73,7 +73,7 @@ def test_without_out_folders_are_numbered(world):
 def test_budgets_hold(world, flag, given, limit):
     flags = ("--set", "method.epsilon=0.01", f"--{flag}", given)
     assert world.run("--images", 4, *flags).code == 0
-    spent = pq.read_table("out/seeds.parquet")[flag.removeprefix("total-")].to_pylist()
+    spent = pq.read_table("out/images.parquet")[flag.removeprefix("total-")].to_pylist()
     assert max(spent) == limit
 
 

@@ -215,7 +215,7 @@ def _rows(counted, work):
 
 
 def test_documents_name_no_room_that_companions_do_not_use():
-    page = (Path(__file__).parents[2] / "docs/architecture.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/concepts/architecture.md").read_text(encoding="utf-8")
     assert "imported by nothing in the wheel" not in page
 
 

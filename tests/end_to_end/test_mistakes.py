@@ -116,28 +116,28 @@ class Slip:
 
 PHOTOS, MIXED, GREYS = (f"folder:{name}?split=all" for name in ("photos", "mixed", "greys"))
 FROM_ONE = "npz:one.npz?split=all"
-IMAGENET = "--set subject.mean=0.485,0.456,0.406 --set subject.std=0.229,0.224,0.225"
-IN_LEVELS = "--set subject.mean=123.7,116.8,103.9 --set subject.std=58.4,57.1,57.4"
-BACKGROUND = "--set subject.classes=background,amber,blue,crimson,green,pink,slate"
-ORDER = "--set subject.classes=green,slate,amber,pink,blue,crimson"
-BYTES = "--set subject.mean=0 --set subject.std=0.003922"
-INVERTED = "--set subject.mean=1 --set subject.std=-1"
+IMAGENET = "--set model.mean=0.485,0.456,0.406 --set model.std=0.229,0.224,0.225"
+IN_LEVELS = "--set model.mean=123.7,116.8,103.9 --set model.std=58.4,57.1,57.4"
+BACKGROUND = "--set model.classes=background,amber,blue,crimson,green,pink,slate"
+ORDER = "--set model.classes=green,slate,amber,pink,blue,crimson"
+BYTES = "--set model.mean=0 --set model.std=0.003922"
+INVERTED = "--set model.mean=1 --set model.std=-1"
 SLIPS = (
     Slip("takes images of 28 pixels", f"--data '{PHOTOS}&resize=28&crop=center'", "net.py:side"),
     Slip("different sizes", f"--data '{MIXED}&resize=16&crop=center'", data=MIXED),
-    Slip("takes grey images", "--set subject.channels=grey", "net.py:grey"),
-    Slip("takes colour images", "--set subject.channels=colour", "net.py:greys", GREYS),
+    Slip("takes grey images", "--set model.channels=grey", "net.py:grey"),
+    Slip("takes colour images", "--set model.channels=colour", "net.py:greys", GREYS),
     Slip("normalisation ImageNet", IMAGENET, "net.py:imagenet"),
     Slip("normalisation images in 0..255", BYTES, "net.py:bytes_"),
     Slip("normalisation is another one", IMAGENET, "net.py:imagenet", more=IN_LEVELS),
-    Slip("red and blue are exchanged", "--set subject.channels=bgr", "net.py:bgr"),
+    Slip("red and blue are exchanged", "--set model.channels=bgr", "net.py:bgr"),
     Slip("light and dark are exchanged", INVERTED, "net.py:dark"),
-    Slip("N x H x W x C", "--set subject.channels=last", "net.py:last"),
+    Slip("N x H x W x C", "--set model.channels=last", "net.py:last"),
     Slip("another order", ORDER, "net.py:order"),
     Slip("output before the first class", BACKGROUND, "net.py:background"),
     Slip("labels count from 1", f"--data '{FROM_ONE}&first=1'", data=FROM_ONE),
-    Slip("returns probabilities", "--set subject.outputs=probabilities", "net.py:softmax"),
-    Slip("sigmoid", "--set subject.outputs=sigmoid", "net.py:sigmoid"),
+    Slip("returns probabilities", "--set model.outputs=probabilities", "net.py:softmax"),
+    Slip("sigmoid", "--set model.outputs=sigmoid", "net.py:sigmoid"),
     Slip("weights may be missing", "--model weights.pt@net.py:blind", "net.py:blind"),
     Slip("needs unpickling", "--trust-pickle", "whole.pkl@net.py:make"),
     Slip("cannot be used", "--device cpu", more="--device cuda:7"),

@@ -65,7 +65,7 @@ def photographs(world):
 
 
 RUN = "run --model own.py:model --data folder:photos?resize=32&crop=center"
-RUN += " --set subject.outputs=logits"
+RUN += " --set model.outputs=logits"
 
 
 def searched(world, method, *more):

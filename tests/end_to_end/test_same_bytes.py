@@ -30,7 +30,7 @@ def of_each_seed(run):
     """All that is stored of each seed's findings, in order."""
     found = {}
     for row in run.findings.to_pylist():
-        found.setdefault(row["seed"], []).append(row)
+        found.setdefault(row["original"], []).append(row)
     return found
 
 

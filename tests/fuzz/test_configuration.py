@@ -13,8 +13,8 @@ from hardcase.criteria.criterion import parse as parse_criterion
 from hardcase.errors import Problem
 
 WHOLE = {
-    "model": "zoo:lenet5", "data": "mnist5k", "method": {"name": "pgd", "epsilon": 0.1}, "peers": ["zoo:lenet1"],
-    "subject": {"mean": [0.1], "std": [0.3], "outputs": "auto", "rate": 2.5}, "budget": {"queries": 10, "time": "10m"},
+    "data": "mnist5k", "method": {"name": "pgd", "epsilon": 0.1}, "peers": ["zoo:lenet1"],
+    "model": {"name": "zoo:lenet5", "mean": [0.1], "std": [0.3], "outputs": "auto", "rate": 2.5}, "budget": {"queries": 10, "time": "10m"},
     "campaign": {"shard": 32, "round": 8}, "images": 10, "batch_size": "auto", "target": 3, "keep": "best", "offline": True,
 }  # fmt: skip
 TOML = config.parse(WHOLE).to_toml().encode()
@@ -57,9 +57,7 @@ def test_what_is_accepted_is_written_and_read_back(options):
     assert made is None or config.parse(tomllib.loads(made.to_toml())) == made
 
 
-KEYS = st.sampled_from(
-    ["seeds", "method.x", "subject.mean", "a.b.c", "method", ".", "subject..mean"]
-)
+KEYS = st.sampled_from(["seeds", "method.x", "model.mean", "a.b.c", "method", ".", "model..mean"])
 SAID = st.one_of(WORDS, st.text(max_size=12), VALUES.map(repr))
 SETTINGS = st.text(max_size=30) | st.tuples(KEYS, SAID).map("=".join)
 
@@ -73,7 +71,7 @@ SETTINGS = st.text(max_size=30) | st.tuples(KEYS, SAID).map("=".join)
 @example(["seeds=__import__('os').system('touch broken')"])
 @example(["seeds=1\nmodel=2"])
 def test_any_settings(texts):
-    given = {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}
+    given = {"data": "mnist5k", "method": "pgd"}
     values = lawful(lambda: config.assign(given, texts))
     if values is not None:
         lawful(lambda: config.parse(values))

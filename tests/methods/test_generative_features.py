@@ -168,8 +168,8 @@ def test_a_target_is_reached_from_the_other_classes(capsys):
 def test_a_failure_walks_back_toward_its_seed(capsys):
     near = ran("--generator", "own.py:make").findings.to_pylist()
     ran("--generator", "own.py:make", "--set", "method.bisections=0", "--out", "far")
-    far = {row["seed"]: row["distance"] for row in Run("far").findings.to_pylist()}
-    pairs = [(row["distance"], far[row["seed"]]) for row in near if row["seed"] in far]
+    far = {row["original"]: row["distance"] for row in Run("far").findings.to_pylist()}
+    pairs = [(row["distance"], far[row["original"]]) for row in near if row["original"] in far]
     assert len(pairs) >= 9
     assert all(one <= other + 1e-6 for one, other in pairs)
     assert sum(one for one, _ in pairs) < 0.98 * sum(other for _, other in pairs)

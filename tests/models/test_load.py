@@ -109,7 +109,7 @@ def test_one_output_for_two_classes_is_read_by_trying_and_said(end, positive, ca
     model = model_of(Light(end), images)
     assert (model(from_bytes(images.x)).logits.argmax(1) == images.y).all()
     assert f"class {images.classes[positive]!r} (100 % of 40 images right)" in caplog.text
-    assert f"subject.outputs={model.outputs}" in caplog.text
+    assert f"model.outputs={model.outputs}" in caplog.text
     health = check(model, images)
     assert (health.accuracy, health.outputs) == (1.0, 2)
 
@@ -117,7 +117,7 @@ def test_one_output_for_two_classes_is_read_by_trying_and_said(end, positive, ca
 def test_one_output_names_the_setting_and_a_sigmoid_that_was_said_is_one(tmp_path):
     with pytest.raises(Problem, match="1 outputs, but") as caught:
         check(Subject(Light()), lit())
-    assert caught.value.fix == "--set subject.outputs=binary"
+    assert caught.value.fix == "--set model.outputs=binary"
     (tmp_path / "net.py").write_text("from test_load import Light\nfrom torch import nn\n"
                                      "def make():\n    return Light(nn.Sigmoid)\n")  # fmt: skip
     how = Loading(test=lit(), outputs="sigmoid")

@@ -93,7 +93,7 @@ MEANS = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
 CONSTANT = Before(lambda x: torch.arange(6.0).expand(len(x), 6), nn.Identity())
 TINY_BLIND = Before(lambda x: x if x.shape[2] >= 96 else x * 0 + 0.5)  # sees noise in small images
 ADAPTED = nn.Sequential(nn.Conv2d(3, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-FLAG = "--set subject.mean="
+FLAG = "--set model.mean="
 
 CASES = [
     ("nothing wrong", Picky(), PHOTOS, [], ""),
@@ -102,11 +102,11 @@ CASES = [
         (name, Picky(name), PHOTOS, ["normalisation"], FLAG)
         for name in ("ImageNet", "to -1..1", "images in 0..255", "Caffe (0..255 minus the mean)")
     ),
-    ("BGR", Before(lambda x: x.flip(1)), PHOTOS, ["BGR"], "subject.channels=bgr"),
+    ("BGR", Before(lambda x: x.flip(1)), PHOTOS, ["BGR"], "model.channels=bgr"),
     ("inverted", Before(lambda x: 1 - x), PHOTOS, ["inverted"], FLAG),
     ("transposed", Bars(), TURNED, ["transposed"], "x.transpose(2, 3)"),
     ("labels from 1", MORE, FROM_ONE, ["labels from 1"], "first=1"),
-    ("background", Picky(first=1), PHOTOS, ["background"], "subject.classes="),
+    ("background", Picky(first=1), PHOTOS, ["background"], "model.classes="),
     ("order", Picky(order=torch.tensor([3, 5, 0, 4, 1, 2])), PHOTOS, ["class order"], "classes="),
     ("softmax", Picky(end="softmax"), PHOTOS, ["softmax"], "outputs=probabilities"),
     ("sigmoid", Picky(end="sigmoid"), PHOTOS, ["sigmoid"], "outputs=sigmoid"),

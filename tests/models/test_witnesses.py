@@ -102,7 +102,7 @@ def test_where_nobody_can_witness_the_run_says_so(caplog):
 
 def test_a_witness_of_a_subject_that_gives_labels_gives_scores():
     values = {"model": "zoo:lenet5", "data": "mnist5k", "method": "natural-blackbox"}
-    values |= {"witnesses": ["zoo:lenet1"], "subject": {"label_only": True}}
+    values |= {"witnesses": ["zoo:lenet1"], "model": {"name": "zoo:lenet5", "label_only": True}}
     asked = []
 
     class Spy(Context):

@@ -15,7 +15,7 @@ import torch
 from played_device import VARIABLE, PlayedDevice, Waits
 
 import hardcase as hc
-from hardcase.campaign import in_memory
+from hardcase.campaign import device
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.campaign.record import Campaign
 from hardcase.context import Context
@@ -44,7 +44,7 @@ def run(out, *, workers=1, batch="auto", resume=False, **campaign):
     how = {"workers": workers, "batch_size": batch, "campaign": campaign}
     context = Context.of(toy_subject(), toy_images(40), "pgd", **how)
     done = (go_on if resume else start)(plan_of(context), out)
-    rows = sorted(done.findings.to_pylist(), key=lambda row: (row["seed"], row["queries"]))
+    rows = sorted(done.findings.to_pylist(), key=lambda row: (row["original"], row["queries"]))
     return done, [{**row, "id": None} for row in rows]
 
 
@@ -226,7 +226,7 @@ def together(monkeypatch, method, *, apart):
     campaign = Campaign(subject=subject, method=toy_method(METHODS[method]), batch=64, tile=16)
     with PlayedDevice(tile=16), monkeypatch.context() as patched:
         if apart:
-            patched.setattr(in_memory, "shares_tiles", lambda *_: False)
+            patched.setattr(device, "shares_tiles", lambda *_: False)
         found = search_campaign(campaign, toy_world().seeds(METHODS[method])(72), shard=12)
     return found, sum(computed)
 

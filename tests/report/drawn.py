@@ -102,10 +102,10 @@ def _history(tests: int, elapsed: float, lines: int = 30) -> str:
 
 def judge(run: Run, *, card: dict[str, Any] | None = None) -> Run:
     """The same run with made-up verdicts: by the number of the seed, in groups by class."""
-    rows = run.findings.select(["id", "seed", "expected"]).to_pylist()
+    rows = run.findings.select(["id", "original", "expected"]).to_pylist()
     said = []
     for row in rows:
-        i = int(row["seed"].removeprefix("drawn/"))
+        i = int(row["original"].removeprefix("drawn/"))
         verdict = "unsure" if i % 9 == 2 else "lost" if i % 4 == 2 else "kept"
         about = {"id": row["id"], "group": row["expected"] % 5, "by": "panel"}
         measured = {"p_kept": 0.5, "noise": 0.1, "saturated": 0.2}

@@ -23,7 +23,7 @@ def section(run):
 def test_the_search_counts_its_images(run, section):
     found = section["search"]
     assert found["searched"] == 91
-    assert found["broken"] == len(set(run.findings.column("seed").to_pylist()))
+    assert found["broken"] == len(set(run.findings.column("original").to_pylist()))
     assert (found["accepted"], found["clusters"]) == (None, None)
     assert found["generator"]["reconstruction"]["hits"] == 482
     assert (found["reconstruction"]["hits"], found["reconstruction"]["total"]) == (4, 95)
@@ -31,8 +31,8 @@ def test_the_search_counts_its_images(run, section):
 
 def test_the_curve_over_queries_ends_at_the_broken_images(run, section):
     first = {}
-    for row in run.findings.select(["seed", "queries"]).to_pylist():
-        first[row["seed"]] = min(row["queries"], first.get(row["seed"], math.inf))
+    for row in run.findings.select(["original", "queries"]).to_pylist():
+        first[row["original"]] = min(row["queries"], first.get(row["original"], math.inf))
     for point in section["search"]["by_queries"]:
         assert point["seeds"] == sum(spent <= point["queries"] for spent in first.values())
     assert section["search"]["by_queries"][-1]["seeds"] == len(first)
@@ -56,7 +56,7 @@ def test_what_the_label_check_says_is_counted(tmp_path):
     assert content["check"]["done"]
     assert content["check"]["controls"] == [{"kind": "unchanged", **controls["unchanged"]}]
     accepted = {v["id"] for v in run.verdicts.values() if v["verdict"] == "kept"}
-    names = dict(zip(run.findings["id"].to_pylist(), run.findings["seed"].to_pylist()))
+    names = dict(zip(run.findings["id"].to_pylist(), run.findings["original"].to_pylist()))
     assert content["search"]["accepted"] == len({names[one] for one in accepted})
     assert all(fact["accepted"] for fact in content["pairs"])
     words = {fact["verdict"] for fact in content["gallery"]["failures"]}

@@ -23,7 +23,7 @@ def planted(run: Run) -> Run:
 
     light = dict(zip(run.seeds["id"].to_pylist(), run.seed_images().float().mean((1, 2, 3)).tolist()))  # fmt: skip
     edge = float(torch.tensor(list(light.values())).quantile(1 / 3))
-    rows = [i for i, seed in enumerate(run.findings["seed"].to_pylist()) if light[seed] < edge]
+    rows = [i for i, seed in enumerate(run.findings["original"].to_pylist()) if light[seed] < edge]
     table = read(run.folder / "findings/part-00000.parquet", FINDINGS)
     run.store.put(0, Packed(to_parquet(table.take(rows)), to_parquet(run.store.seeds()), b""))
     return Run(run.folder)

@@ -60,28 +60,28 @@ def test_seeds_in_many_row_groups_are_those_in_one(tmp_path):
     names = [pa.array([f"s/{i}"]) for i in range(7)]
     several = [rows.slice(i % 2, 1).set_column(0, "id", name) for i, name in enumerate(names)]
     store = Store.create(tmp_path / "run", {"schema": 1}, "", several)
-    assert ParquetFile(tmp_path / "run/seeds.parquet").num_row_groups == 7
+    assert ParquetFile(tmp_path / "run/images.parquet").num_row_groups == 7
     x = some().x
     assert torch.equal(decode_all(store.seed_images([5, 0, 4, 1])), x[[1, 0, 0, 1]])
     for number, cut in enumerate([slice(0, 3), slice(3, 4), slice(6, 7)]):  # of four shards
         spent = pa.concat_tables(several[cut]).select([*SPENT])
         done = spent.set_column(1, "status", pa.array(["done"] * len(spent)))
         store.put(number, Packed(to_parquet(table(some(0))), to_parquet(done), b""))
-    before = (tmp_path / "run/seeds.parquet").read_bytes()
+    before = (tmp_path / "run/images.parquet").read_bytes()
     store.settle()
-    after = (tmp_path / "run/seeds.parquet").read_bytes()
+    after = (tmp_path / "run/images.parquet").read_bytes()
     expected = ["done"] * 4 + ["waiting"] * 2 + ["done"]
     assert store.seeds()["status"].to_pylist() == expected
     assert after != before
     store.settle()
-    assert (tmp_path / "run/seeds.parquet").read_bytes() == after
+    assert (tmp_path / "run/images.parquet").read_bytes() == after
     assert torch.equal(decode_all(store.seed_images(range(7))), x[[0, 1, 0, 1, 0, 1, 0]])
 
 
 def test_a_row_group_that_was_changed_is_not_read(tmp_path):
     rows = seed_rows(["waiting", "waiting"])
     store = Store.create(tmp_path / "run", {"schema": 1}, "", [rows.slice(0, 1), rows.slice(1, 1)])
-    path = tmp_path / "run/seeds.parquet"
+    path = tmp_path / "run/images.parquet"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)

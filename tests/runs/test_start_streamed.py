@@ -36,7 +36,7 @@ def streamed(files):
 
 
 def stored(folder):
-    names = ["seeds.parquet", *(f"findings/{path.name}" for path in folder.glob("findings/*"))]
+    names = ["images.parquet", *(f"findings/{path.name}" for path in folder.glob("findings/*"))]
     return {name: (folder / name).read_bytes() for name in sorted(names)}
 
 
@@ -105,7 +105,7 @@ def test_every_image_is_found_in_its_part_and_row_group_whatever_the_order(whole
     places = [IMAGES.id.index(names[row]) for row in order]
     assert torch.equal(run.seed_images(order), IMAGES.x[places])
     rows = [row for row in order if row < len(run.findings)]
-    found = run.findings.take(rows).select(["seed", "kind", "id"]).to_pylist()
+    found = run.findings.take(rows).select(["original", "kind", "id"]).to_pylist()
     for one, image in zip(found, run.stored_images(rows), strict=True):
-        own = digest((one["seed"], one["kind"], image))
+        own = digest((one["original"], one["kind"], image))
         assert own == one["id"], "an id is made of the image"

@@ -5,9 +5,9 @@ from hardcase.statistics import count, verdict_status
 
 def test_an_image_with_one_accepted_failure_is_not_unsure():
     findings = [
-        {"id": "a", "seed": "1", "kind": "label", "witnessed": None},
-        {"id": "b", "seed": "1", "kind": "label", "witnessed": None},
-        {"id": "c", "seed": "2", "kind": "label", "witnessed": None},
+        {"id": "a", "original": "1", "kind": "label", "witnessed": None},
+        {"id": "b", "original": "1", "kind": "label", "witnessed": None},
+        {"id": "c", "original": "2", "kind": "label", "witnessed": None},
     ]
     kept = {"verdict": "kept", "by": "judge"}
     unsure = {"verdict": "unsure", "by": "judge"}

@@ -48,7 +48,7 @@ KINDS = {
     "toy": "--model models.py:weak --data npz:toy.npz --images 6 --gradients 8",
     "photographs": "--model models.py:colour --data npz:photos.npz?split=all --images 4 --gradients 4",
     "labels": "--model models.py:weak --data npz:toy.npz --images 6 --queries 30"
-    " --set subject.label_only=true",
+    " --set model.label_only=true",
 }
 SMALL = "--witness none --allow-low-accuracy --set campaign.shard=2 --progress none -q"
 TIMES = ("created", "finished", "elapsed", "argv", "seconds", "checksum")
@@ -102,7 +102,7 @@ def left(folder):
     kinds = ("measured", "findings", "verdicts")
     paths = [path for kind in kinds for path in sorted((folder / kind).glob("part-*"))]
     named = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-    for name in ("seeds.parquet", "config.toml", "conditions.json"):
+    for name in ("images.parquet", "config.toml", "conditions.json"):
         named[name] = (folder / name).read_bytes()
     return named, without_times(json.loads((folder / "run.json").read_text()))
 

@@ -24,9 +24,9 @@ from hardcase.testing.toys import Counting, toy_subject
 
 FILES = (
     "findings/part-00001.parquet", "state/seeds-00001.parquet", "state/deltas-00001.safetensors", "state/ledger.jsonl",
-    "state/begun.json", "state/search.json", "seeds.parquet", "run.json", "config.toml", "status.json", "history.csv",
+    "state/begun.json", "state/search.json", "images.parquet", "run.json", "config.toml", "status.json", "history.csv",
 )  # fmt: skip
-CAREFUL = (*FILES[:3], "seeds.parquet")
+CAREFUL = (*FILES[:3], "images.parquet")
 """Files of which every byte matters: a change of any of them is noticed."""
 
 
@@ -54,7 +54,7 @@ def test_any_damaged_file_is_made_again(whole, stopped, name, how):
     if name in CAREFUL or (name in ("run.json", "config.toml") and how in ("emptied", "cut")):
         words = "shard 1 was damaged" if "00001" in name else name
         assert any(words in text for text in said), said
-        if how != "gone" and name != "seeds.parquet":
+        if how != "gone" and name != "images.parquet":
             assert list(path.parent.glob(f"{path.name}.damaged*"))
 
 

@@ -22,7 +22,7 @@ from hardcase.testing.toys import toy_images, toy_subject
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 FLIPS = 200 if LONG else 25
 FILES = (
-    "run.json", "config.toml", "seeds.parquet", "status.json", "history.csv", "findings/part-00001.parquet",
+    "run.json", "config.toml", "images.parquet", "status.json", "history.csv", "findings/part-00001.parquet",
     "verdicts/part-00000.parquet", "state/begun.json", "state/ledger.jsonl", "state/seeds-00001.parquet",
     *BESIDE,
 )  # fmt: skip

@@ -275,7 +275,7 @@ TRICKS = {
     "witnesses of words": named({"witnesses": {"models": 7}, "space": {"text": 3}}),
     "empty image": named({"shape": [], "classes": []}),
     "many rows": sealed_as("findings/part-00000.parquet", many_rows),
-    "many seeds": sealed_as("seeds.parquet", many_rows),
+    "many seeds": sealed_as("images.parquet", many_rows),
     "large picture": lambda folder, victim: part_with(folder, image={"bytes": large_picture(), "path": None}),
     "other ledger": other_ledger,
     "tensors of nothing": sealed_as("state/deltas-00000.safetensors", b"\xff" * 64),
@@ -283,12 +283,12 @@ TRICKS = {
     "bytes": lambda folder, victim: part_with(folder, image={"bytes": b"#!/bin/sh", "path": None}),
     "label": lambda folder, victim: part_with(folder, expected=99),
     "negative label": lambda folder, victim: part_with(folder, expected=-1, predicted=-7),
-    **{f"{name} is a link": link(name) for name in (".lock", "log.txt", "status.json", "run.json", "state/ledger.jsonl", "config.toml", "history.csv", "seeds.parquet", "state/begun.json", "findings/part-00000.parquet", "verdicts/part-00000.parquet", "report/index.html")},
+    **{f"{name} is a link": link(name) for name in (".lock", "log.txt", "status.json", "run.json", "state/ledger.jsonl", "config.toml", "history.csv", "images.parquet", "state/begun.json", "findings/part-00000.parquet", "verdicts/part-00000.parquet", "report/index.html")},
     **{f"{name} is linked hard": hard_link(name) for name in (".lock", "log.txt", "run.json", "state/ledger.jsonl")},
     **{f"{name} is a folder": folder_instead(name) for name in (".lock", "log.txt", "run.json", "config.toml", "status.json", "findings/part-00000.parquet", "state/ledger.jsonl")},
-    **{f"{name} is vast": sparse(name) for name in ("run.json", "config.toml", "seeds.parquet", "findings/part-00000.parquet", "state/ledger.jsonl", "history.csv")},
+    **{f"{name} is vast": sparse(name) for name in ("run.json", "config.toml", "images.parquet", "findings/part-00000.parquet", "state/ledger.jsonl", "history.csv")},
     **{f"{name} leads away": leading_away(name) for name in ("report", "repair", "findings", "verdicts", "state")},
-    **{f"{name} is a pipe": pipe(name) for name in (".lock", "log.txt", "run.json", "seeds.parquet", "findings/part-00000.parquet", "state/begun.json", "config.toml", "history.csv", "status.json", "state/ledger.jsonl")},
+    **{f"{name} is a pipe": pipe(name) for name in (".lock", "log.txt", "run.json", "images.parquet", "findings/part-00000.parquet", "state/begun.json", "config.toml", "history.csv", "status.json", "state/ledger.jsonl")},
 }  # fmt: skip
 
 

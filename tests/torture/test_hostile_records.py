@@ -107,7 +107,7 @@ def change_summary(folder, rng):
 NUMBERS = {"i": (-(2**31), -1, 0, 7, 2**31 - 1), "f": (float("nan"), float("inf"), -1e38, 0.0)}
 WORDS = (*(word for word in ODD if isinstance(word, str)), "label", "done")
 TABLES = {
-    "findings/part-00000.parquet": FINDINGS, "seeds.parquet": SEEDS,
+    "findings/part-00000.parquet": FINDINGS, "images.parquet": SEEDS,
     "state/seeds-00000.parquet": SPENT, "verdicts/part-00000.parquet": VERDICTS,
 }  # fmt: skip
 

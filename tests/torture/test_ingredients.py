@@ -226,7 +226,7 @@ def test_shards_of_another_run_are_not_believed(tmp_path, whole, ledger):
     start(plan(lambda: full(seed=5), seeds=8), other)
     for path in (*other.glob("findings/*"), *other.glob("state/*-0*")):
         shutil.copy(path, mine / path.relative_to(other))
-    shutil.copy(other / "seeds.parquet", mine)
+    shutil.copy(other / "images.parquet", mine)
     shutil.copy(other / "state/ledger.jsonl", mine / "state")
     assert Run(mine).verification.state == "damaged"
     if not ledger:

@@ -193,7 +193,7 @@ def go(folder, **changes):
 def left(folder):
     """Everything that must be the same in the end, however a run came about."""
     record = json.loads((folder / "run.json").read_text())
-    paths = [folder / "seeds.parquet", *sorted((folder / "findings").glob("part-*.parquet"))]
+    paths = [folder / "images.parquet", *sorted((folder / "findings").glob("part-*.parquet"))]
     kept = (
         "complete",
         "search_results",

@@ -136,7 +136,7 @@ def test_one_class_tells_nothing_of_normalisation_and_gets_its_own_advice():
     said = str(caught.value)
     assert "All images are of one class, 'south-west', which is taken for output 0 of 4" in said
     assert "chance is 25 %" in said
-    assert "subject.classes=" in said
+    assert "model.classes=" in said
 
 
 def test_several_labels_at_once_and_outputs_in_one_row_have_messages_of_their_own():

@@ -106,7 +106,7 @@ def _shown(measured: Measured, measurement: Measurement, images: ImageSet) -> li
     facts = zip(some.id, labels, predicted, words, encode_all(some.x), encode_all(pictures))
     return [
         {
-            "seed": name,
+            "original": name,
             "label": label,
             "predicted": answer,
             "words": words,
@@ -154,7 +154,7 @@ def _checked_sample(row: Mapping[str, Any], run: Run) -> dict[str, Any]:
     if not (run.record.get("claims") and -len(WAYS) <= predicted < 0):
         predicted = range(len(run.classes))[predicted]
     return {
-        "seed": str(row["seed"]),
+        "original": str(row["original"]),
         "label": label,
         "predicted": predicted,
         "words": str(row["words"]),

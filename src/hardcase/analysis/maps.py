@@ -184,8 +184,8 @@ def map_of_run(run: Run) -> dict[str, Any] | None:
             kept.append({**row, "cell": cell, "state": STATES.index(state)})
     failing = defaultdict[int, set[str]](set)
     for row in kept:
-        failing[row["cell"]].add(row["seed"])
-    kept.sort(key=lambda row: (-row["state"], row["distance"], row["seed"], row["id"]))
+        failing[row["cell"]].add(row["original"])
+    kept.sort(key=lambda row: (-row["state"], row["distance"], row["original"], row["id"]))
     best: dict[int, dict[str, Any]] = {}
     for row in kept:
         best.setdefault(row["cell"], row)
@@ -203,7 +203,7 @@ def map_of_run(run: Run) -> dict[str, Any] | None:
                 "seeds": seeds[cell],
                 "failing_seeds": len(failing[cell]),
                 "example": found.get("id"),
-                **{name: found.get(name) for name in ("seed", "expected", "predicted")},
+                **{name: found.get(name) for name in ("original", "expected", "predicted")},
             }
         )
     return {

@@ -349,7 +349,7 @@ def slices_of_run(
         seed: Of the division into thirds.
     """
     seeds = _attempted(run)
-    findings = run.findings.select(["id", "seed", "kind"]).to_pylist()
+    findings = run.findings.select(["id", "original", "kind"]).to_pylist()
     rows = [row for row in findings if row["kind"] == "label"]
     if outcome == "accepted":
         if run.verdicts is None:
@@ -358,7 +358,7 @@ def slices_of_run(
                 fix=f"hardcase judge {run.folder}",
             )
         rows = [row for row in rows if accepted_by(run.verdicts, row["id"])]
-    bad = {row["seed"] for row in rows}
+    bad = {row["original"] for row in rows}
     return find_slices(
         _tags_of(seeds),
         torch.tensor([name in bad for name in seeds.id]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,16 +15,13 @@ from torch import Tensor
 from hardcase.campaign.claims import CLAIMED, asking, moved_claims, stored_label
 from hardcase.campaign.record import Campaign, Counts, Limits, counted, within
 from hardcase.errors import Problem
-from hardcase.graphs import LARGE, SMALL, CapturedCall, arithmetic, captured, replays, side_by_side
 from hardcase.oracles import MIN_MARGIN, LeavesLabel, witness_margin
 from hardcase.randomness import Rng
 from hardcase.tensors import (
     chunks,
     margin,
     ordinal,
-    pad_rows,
     steady,
-    tile_in_use,
     tile_rows,
     to_bytes,
     to_grid,
@@ -43,12 +41,6 @@ from hardcase.types import (
 # From codes to probes: decode, round to 8 bits, ask the networks, in calls of bounded size.
 
 log = logging.getLogger(__name__)
-OFTEN = 4
-"""Queries of a shard after which it asks by captured calls."""
-STREAMS = 4
-"""Tiles that are computed side by side, at most."""
-OWN = ("z", "x", "y", "id")
-"""What every seed has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +71,6 @@ class Query:
         self.batch = max(self.tile, campaign.batch // self.tile * self.tile)
         self.objective = campaign.method.objective
         self.claimed = CLAIMED in seeds.context
-        self.streams = 0
-        if not steady(campaign.subject.device):
-            self.streams = self._streams()
-        self.asked = 0
         self.opened = not campaign.method.closed
 
     def __call__(
@@ -97,11 +85,6 @@ class Query:
         """Ask in calls of `batch` rows; memory that runs out halves the calls, down to one tile,
         and changes no answer. `seeds`: whose rows they are, where it is not the shard's.
         """
-        self.asked += 1
-        if seeds is None and self.streams and self.asked > OFTEN:
-            evaluation = self._replayed(z, rows, targets, graded=graded)
-            if evaluation is not None:
-                return evaluation
         space = self.campaign.method.space
         while True:
             try:
@@ -159,107 +142,6 @@ class Query:
                     raise
                 self.batch = max(self.tile, self.batch // 2 // self.tile * self.tile)
                 log.warning("out of memory: going on with %d rows a call", self.batch)
-
-    def _streams(self) -> int:
-        """How many tiles are replayed side by side; 0: none, for only small calls of one shape can
-        be, of networks alone, of which nobody learns anything.
-        """
-        device = self.campaign.subject.device
-        constant = (
-            replays(device)
-            and tile_in_use(device.type) is not None
-            and not self.guides
-            and not any(self.taps)
-            and all(one.offers == "gradients" for one in self.everybody)
-        )
-        size = self.tile * max(1, self.seeds.x[:1].numel())
-        if not constant or size > LARGE:
-            return 0
-        return max(1, min(STREAMS, SMALL // size))
-
-    def _replay(
-        self,
-        z: Tensor,
-        rows: Int[Tensor, " m"],
-        targets: Targets,
-        *,
-        graded: bool,
-        streams: int = 1,
-    ) -> CapturedCall | None:
-        """The call of one tile, or of several side by side, as a graph."""
-        names = [name for name, _ in self._tables()]
-        tables = [table for _, table in self._tables()]
-        shapes = [(one.dtype, *one.shape[1:]) for one in (z, *tables, *targets.values())]
-        kind = (graded, streams, self.tile, *names, *targets, *shapes, *arithmetic())
-        known = self.campaign.replays
-        if kind not in known:
-
-            def call(z: Tensor, *given: Tensor) -> list[Tensor]:
-                own = dict(zip(names, given))
-                z0, x, y, number = (own.pop(name) for name in OWN)
-                evaluation = self(
-                    z,
-                    torch.arange(len(z), device=z.device),
-                    dict(zip(targets, given[len(names) :])),
-                    graded=graded,
-                    seeds=Seeds(z0, x, y, number, own),
-                )
-                probe = evaluation.probe
-                told = [probe.z, probe.x, probe.logits, evaluation.score, evaluation.slope]
-                return [*told, *probe.peers, *probe.witnesses]
-
-            size = self.tile * streams
-            seeds = [pad_rows(table[rows[:size]], size) for table in tables]
-            mine, *aligned = (pad_rows(one[:size], size) for one in (z, *targets.values()))
-            known[kind] = captured(side_by_side(call, streams), mine, *seeds, *aligned)
-        return known[kind]
-
-    def _replayed(
-        self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets, *, graded: bool
-    ) -> Evaluation | None:
-        """As a call, by tiles that were captured; None where they cannot be."""
-        one = self._replay(z, rows, targets, graded=graded)
-        if one is None:
-            return None
-        wide = self.tile * self.streams
-        several = None
-        if self.streams > 1 and len(rows) >= wide:
-            several = self._replay(z, rows, targets, graded=graded, streams=self.streams)
-        whole = 0 if several is None else len(rows) // wide * wide
-        found = [out.new_empty(len(rows), *out.shape[1:]) for out in one.out]
-        tables = [table for _, table in self._tables()]
-        rest = range(whole, len(rows), self.tile)
-        single = (slice(at, min(at + self.tile, len(rows))) for at in rest)
-        for part in (*chunks(whole, wide), *single):
-            replay = several if several is not None and part.start < whole else one
-            count = part.stop - part.start
-            # what a smaller last tile leaves of the one before is computed again, and not read
-            places = [place[:count] for place in replay.inputs]
-            places[0].copy_(z[part])
-            for place, table in zip(places[1:], tables):
-                torch.index_select(table, 0, rows[part], out=place)
-            for place, value in zip(places[1 + len(tables) :], targets.values()):
-                place.copy_(value[part])
-            replay()
-            for column, out in zip(found, replay.out):
-                column[part] = out[:count]
-        code, x, logits, score, slope, *others = found
-        peers = len(self.models) - 1
-        probe = Probe(
-            z=code,
-            x=x,
-            logits=logits,
-            origin=self.seeds.take(rows),
-            peers=tuple(others[:peers]),
-            witnesses=tuple(others[peers:]),
-            targets=targets,
-            guides=self.guides,
-        )
-        return Evaluation(probe, score, slope)
-
-    def _tables(self) -> list[tuple[str, Tensor]]:
-        """What is known of every seed, by name."""
-        return [*((name, getattr(self.seeds, name)) for name in OWN), *self.seeds.context.items()]
 
 
 def _origin(rows: Int[Tensor, " m"], seeds: Seeds) -> Seeds:
@@ -528,6 +410,9 @@ def _picked(images: Sequence[Tensor], rows: Int[Tensor, " r"]) -> Tensor:
 
 # What a search calls: it meters, records and feeds guides.
 
+Ask = Callable[[Seeds, Sequence[Guide]], Callable[..., Evaluation]]
+"""From the seeds of a shard and its guides: what asks the networks about them."""
+
 
 class ShardEvaluator:
     """Implements `types.Evaluator` for the seeds of one shard: meters, stops finished seeds, keeps
@@ -544,7 +429,7 @@ class ShardEvaluator:
         limits: Limits,
         guides: Sequence[Guide],
         rng: Rng,
-        query: Callable[..., Evaluation] | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self.campaign = campaign
         self.method = campaign.method
@@ -556,7 +441,7 @@ class ShardEvaluator:
         self.steering = tuple(guides[: len(campaign.method.guides)])
         self.counts = Counts.zeros(len(seeds), seeds.y.device)
         self.finished = torch.zeros(len(seeds), dtype=torch.bool, device=seeds.y.device)
-        self.query = query or Query(campaign, seeds, self.guides)
+        self.query = (ask or partial(Query, campaign))(seeds, self.guides)
         self.recorder = Recorder(campaign, seeds)
         self.plain = campaign.method.oracle == LeavesLabel(MIN_MARGIN)
 

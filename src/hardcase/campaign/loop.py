@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.campaign.claims import asking, moved_claims, stored_label
-from hardcase.campaign.evaluator import Evaluation, ShardEvaluator
+from hardcase.campaign.evaluator import Ask, ShardEvaluator
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
@@ -49,7 +49,7 @@ def run_shard(
     first: int = 0,
     guides: Sequence[Guide] = (),
     stop: Callable[[Counts], bool] = lambda counts: False,
-    ask: Callable[[Seeds], Callable[..., Evaluation]] | None = None,
+    ask: Ask | None = None,
 ) -> Shard:
     """Search all `images` at once; only guides let findings of one depend on another.
 
@@ -60,7 +60,7 @@ def run_shard(
         first: The campaign-wide position of the first image.
         guides: The method's guides and the campaign's criteria, as the round began with them.
         stop: Asked before each step whether to stop.
-        ask: Asks about its seeds together with other shards, see `hardcase.campaign.in_memory`.
+        ask: What asks about its seeds, see `hardcase.campaign.executor`; None: each call by itself.
     """
     with campaign.arithmetic():
         rng = numbers(campaign, images, "search")
@@ -68,8 +68,7 @@ def run_shard(
         forks = [guide.fork() for guide in guides]
         chance = numbers(campaign, images, "guides")
         most = limits.to(seeds.y.device)
-        query = ask(seeds) if ask else None
-        evaluate = ShardEvaluator(campaign, seeds, most, forks, chance, query)
+        evaluate = ShardEvaluator(campaign, seeds, most, forks, chance, ask)
         if campaign.method.space.keeps_code:
             evaluate.reconstruct()
         state = campaign.method.search.init(seeds.copy(), rng)

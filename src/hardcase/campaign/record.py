@@ -13,7 +13,6 @@ from torch import Tensor
 
 from hardcase.environment import arithmetic
 from hardcase.errors import Problem, choice
-from hardcase.graphs import CapturedCalls
 from hardcase.oracles import MARGIN, MIN_MARGIN, Witnessed
 from hardcase.tensors import from_bytes, margin, ordinal, tile_in_use, use_tile
 from hardcase.types import (
@@ -216,7 +215,7 @@ def computing(kind: str, tile: int | None, precision: str) -> Iterator[None]:
             use_tile(kind, before)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Campaign:
     """A method applied to a subject: frozen and picklable, what worker processes are given.
 
@@ -246,10 +245,6 @@ class Campaign:
     seed: int = 0
     tile: int | None = None
     precision: str = "strict"
-    replays: CapturedCalls = field(
-        default_factory=CapturedCalls, init=False, compare=False, repr=False
-    )
-    """Queries of this campaign that were captured, see `hardcase.graphs`."""
 
     def __post_init__(self) -> None:
         needed = self.method.needs

@@ -161,7 +161,7 @@ def _table(scores: Tensor, labels: Tensor | None, classes: int) -> Float[Tensor,
     if not classes:
         raise Problem(
             "the detector names one class for each box; how many classes it has is not known.",
-            fix="--set subject.classes=NAME,NAME,...: the names of its outputs",
+            fix="--set model.classes=NAME,NAME,...: the names of its outputs",
         )
     whole = labels.long()
     known = (whole >= 0) & (whole < classes)
@@ -218,7 +218,7 @@ def _yolo(table: Tensor, layout: Layout, size: tuple[int, int]) -> Detections:
         raise Problem(
             f"the detector gives {numbers} numbers for each box; with {layout.classes} classes it"
             f" would be {' or '.join(map(str, widths))}.",
-            fix="--set subject.classes=NAME,NAME,...: the names of its outputs",
+            fix="--set model.classes=NAME,NAME,...: the names of its outputs",
         )
     scores = table[..., 4:]
     if layout.classes and numbers == 5 + layout.classes:

@@ -352,7 +352,7 @@ class ClaimModel:
         if max(columns, default=-1) >= count:
             raise Problem(
                 f"the model has {count} classes, the data has {len(self.class_names)}.",
-                fix="--set subject.classes=NAME,NAME,...: the names of its outputs",
+                fix="--set model.classes=NAME,NAME,...: the names of its outputs",
             )
         known: Int[Tensor, " k"] = torch.tensor(columns, device=logits.device)
         own = logits.index_select(dim, known.clamp_min(0))
@@ -383,7 +383,7 @@ def _columns(classes: Sequence[str], outputs: Sequence[str]) -> tuple[int, ...]:
         raise Problem(
             f"none of the data's {len(found)} classes is one of the model's {len(outputs)}.",
             f"The data's are {', '.join(classes[:5])}; the model's {', '.join(outputs[:5])}.",
-            fix="--set subject.classes=NAME,NAME,...: the names of its outputs",
+            fix="--set model.classes=NAME,NAME,...: the names of its outputs",
         )
     missing = [name for name, at in zip(classes, found) if at < 0]
     if missing:

@@ -226,7 +226,7 @@ def _seeds(data: str, images: Images) -> Images | None:
     from dataclasses import replace
 
     run = opened(Path(data.removeprefix(RUN)))
-    made = dict(zip(run.findings["id"].to_pylist(), run.findings["seed"].to_pylist()))
+    made = dict(zip(run.findings["id"].to_pylist(), run.findings["original"].to_pylist()))
     place = [run.seed_rows[made[name.rpartition("/")[2]]] for name in images.id]
     return replace(images, x=run.seed_images(place))
 
@@ -379,7 +379,7 @@ def _job(
     if context.task != "classes":
         yield from _annotations(context.annotated(config.split))
     model = context.subject
-    yield DoctorLine("model", "ok", f"{config.model}: {_kind(model)}, on {model.device}")
+    yield DoctorLine("model", "ok", f"{config.model.name}: {_kind(model)}, on {model.device}")
     if context.task == "classes":
         first_answers(model, images.first(FEW).images())
     if is_photographic(images.shape):
@@ -412,9 +412,9 @@ def _job(
         bits = "answers depend on the batch in their last bits"
         yield DoctorLine("repeatable", "warning", bits)
     for text in health.notes:
-        guessed = "probabilities" in text and config.subject.outputs == "auto"
-        remedy = "--set subject.outputs=probabilities" if guessed else ""
-        if "subject.outputs=sigmoid" not in text:  # said with the other mistakes
+        guessed = "probabilities" in text and config.model.outputs == "auto"
+        remedy = "--set model.outputs=probabilities" if guessed else ""
+        if "model.outputs=sigmoid" not in text:  # said with the other mistakes
             yield DoctorLine("model", "warning" if remedy else "ok", text, remedy)
     short = _short(config, model.offers)
     tell(f"a short run of {short.method.name}")
@@ -467,7 +467,7 @@ def _labels_alone(config: Config, model: Model, seeds: ImageSet) -> Iterator[Doc
     surest = answers(model, few).softmax(1).amax(1)
     if bool((surest > SURE).all()):
         what = f"one class has all the probability, in each of {len(few)} answers: labels alone"
-        yield DoctorLine("answers", "warning", what, "--set subject.label_only=true")
+        yield DoctorLine("answers", "warning", what, "--set model.label_only=true")
 
 
 def _kind(model: Model) -> str:
@@ -503,20 +503,22 @@ def _normalisation(config: Config, model: Model) -> DoctorLine:
     from hardcase.models.mistakes import flags_of, name_of
     from hardcase.models.subject import Subject
 
-    mean = list(config.subject.mean)
-    std = list(config.subject.std)
+    mean = list(config.model.mean)
+    std = list(config.model.std)
     if isinstance(model, Subject):
         mean = model.mean.flatten().tolist()
         std = model.std.flatten().tolist()
     if mean == [0.0] * len(mean) and std == [1.0] * len(std):
         inside = (
-            "" if config.model.startswith("zoo:") else "; right if the model was trained on 0..1"
+            ""
+            if config.model.name.startswith("zoo:")
+            else "; right if the model was trained on 0..1"
         )
         return DoctorLine("normalisation", "ok", f"none: the model sees 0..1{inside}")
     shown = ", ".join(f"({m:.3g}, {s:.3g})" for m, s in zip(mean, std))
     told = f"(mean, std) by channel: {shown}"
-    asked = (config.subject.mean, config.subject.std) != ((0.0,), (1.0,))
-    if asked or is_stated(config.model):
+    asked = (config.model.mean, config.model.std) != ((0.0,), (1.0,))
+    if asked or is_stated(config.model.name):
         return DoctorLine("normalisation", "ok", told)
     found = f"normalisation {name_of(mean, std)}, found by trying the usual ones; {told}"
     return DoctorLine("normalisation", "warning", found, flags_of(tuple(mean), tuple(std)))
@@ -597,7 +599,7 @@ def doctor(flags: o.Flags) -> None:
 
     o.logging_to(verbose=flags.verbose, quiet=not flags.verbose)
     wanted = o.resolve(vars(flags), {"model": UNNAMED, "data": "mnist5k", "method": UNNAMED})
-    alone = wanted.model == UNNAMED
+    alone = wanted.model.name == UNNAMED
     if not alone and not flags.json:  # what is wrong with names is told before torch is imported
         check_names(wanted)
     from hardcase.cli.progress import front

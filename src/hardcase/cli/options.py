@@ -323,7 +323,7 @@ _HELP_ALL = Parameter(
             "--help-all",
             is_eager=True,
             callback=_show_all,
-            help="Show all flags; every key for --set is in docs/configuration.md.",
+            help="Show all flags; every key for --set is in docs/reference/configuration.md.",
         ),
     ],
 )
@@ -372,8 +372,8 @@ def resolve(
         request.ask(flag_values(name, value), "flag", f"--{flag.replace('_', '-')}")
     for settings in typed_settings(flags.get("settings") or []):
         request.ask(settings, "flag")
-    model = request.values.get("model")
-    if choose is not None and not request.asks_for("method.name") and isinstance(model, str):
+    undecided = request.asks_for("model.name") and not request.asks_for("method.name")
+    if choose is not None and undecided:
         name, why = chosen_method(request.values)
         request.ask({"method": name}, "default")
         choose(why)

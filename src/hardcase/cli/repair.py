@@ -13,7 +13,7 @@ from hardcase.cli import options as o
 from hardcase.cli.insight import ASKED, MaybeRun, named_context
 from hardcase.cli.options import as_json, note, opened, shown, tell
 from hardcase.cli.results import config_of, declared_conditions
-from hardcase.errors import CANNOT_TELL, FAILED, Problem
+from hardcase.errors import FAILED, INCONCLUSIVE, Problem
 
 if TYPE_CHECKING:
     from hardcase.context import Context
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["print_repair", "repair", "unseen_images"]
 
-USES = ("model", "data", "conditions", "subject")
+USES = ("model", "data", "conditions")
 """Settings of a run that its repair uses."""
-EXIT_CODES = {"repaired": 0, "inconclusive": CANNOT_TELL}
+EXIT_CODES = {"repaired": 0, "inconclusive": INCONCLUSIVE}
 """Of the verdicts; all others are failures."""
 
 

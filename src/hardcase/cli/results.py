@@ -16,7 +16,7 @@ import typer
 from hardcase.cache import free
 from hardcase.cli import options as o
 from hardcase.cli.options import answer, facts, grid, note, opened, rate, shown, tell
-from hardcase.errors import CANNOT_TELL, FAILED, Problem
+from hardcase.errors import FAILED, INCONCLUSIVE, Problem
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,6 +59,8 @@ def config_of(
     asked = {name: getattr(flags, name) for name in ASKED}
     asked = {name: value for name, value in {**asked, **given}.items() if value}
     stored = parse(values)
+    if "model" in asked:
+        asked["model"] = stored.model.with_name(asked["model"]).model_dump()
     if not flags.allow_changes:
         same_source(run.record, stored.model_copy(update=dict.fromkeys(asked)), uses)
     own = {
@@ -118,7 +120,7 @@ def context_of(run: Run, flags: o.Flags) -> Context:
     """The ingredients of a run, which must be those that it began with."""
     from hardcase.context import Context
 
-    uses = ("model", "data", "conditions", "subject")
+    uses = ("model", "data", "conditions")
     context = Context(config_of(run, flags, uses=uses, conditions=flags.conditions))
     same_ingredients(run, context, flags, "model")
     same_ingredients(run, context, flags, "seeds")
@@ -279,7 +281,7 @@ def gate(
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
         tell("\n".join(gates.github(found)))
     if decided != "pass":
-        raise typer.Exit(FAILED if decided == "fail" else CANNOT_TELL)
+        raise typer.Exit(FAILED if decided == "fail" else INCONCLUSIVE)
 
 
 def _gated(

@@ -190,7 +190,7 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     told = {
         "method": f"{method.name}: {settings_in_words(method.details.get('options', {}))}",
-        "model": f"{config.model}, {100 * health.accuracy:.0f} % right, on {context.device}",
+        "model": f"{config.model.name}, {100 * health.accuracy:.0f} % right, on {context.device}",
         "data": f"{context.data}, {len(context.seeds)} seeds, about {usable} usable",
         "budget": budget or "none",
         "witnesses": ", ".join(one.name for one in context.witnesses) or "none",

@@ -260,8 +260,7 @@ def _data(folder: Path, files: list[Path]) -> tuple[str, str]:
 
 CONFIG = """\
 # What `hardcase run` does in this folder; flags override it. Keys and values:
-# docs/configuration.md, or hardcase run --help-all.
-model = "{model}"      # zoo:NAME, file.py:factory, weights@file.py:factory, hf:, timm:, onnx: ...
+# docs/reference/configuration.md, or hardcase run --help-all.
 data = "{data}"        # folder:PATH (?resize=224&crop=center), csv:, npz:, parquet:, mnist5k ...
 # method = "natural"   # chosen by what the model offers; others: hardcase list methods
 images = {images}            # images to search from
@@ -270,7 +269,9 @@ seed = 0               # everything random follows from it
 #                            handheld, phone, fixed-camera, outdoors, microscope, FILE.toml or none
 # baseline = ["zoo:lenet1"]  # models, or folders of runs, to compare with on the same samples
 
-[subject]              # how the model wants its images, where it does not say so itself
+[model]
+name = "{model}"       # zoo:NAME, file.py:factory, weights@file.py:factory, hf:, timm:, onnx: ...
+# how it wants its images, where it does not say so itself:
 # mean = [0.485, 0.456, 0.406]
 # std = [0.229, 0.224, 0.225]
 

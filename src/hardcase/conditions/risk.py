@@ -30,10 +30,18 @@ from hardcase.campaign.claims import (
 from hardcase.conditions.box import ConditionBox
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
-from hardcase.graphs import replayed
 from hardcase.randomness import Rng, keys_of
 from hardcase.statistics import Bounds, bounded_mean_interval
-from hardcase.tensors import chunks, from_bytes, margin, pad_rows, steady, tile_in_use, to_grid
+from hardcase.tensors import (
+    chunks,
+    from_bytes,
+    launched,
+    margin,
+    pad_rows,
+    steady,
+    tile_in_use,
+    to_grid,
+)
 from hardcase.types import Images, Model, Seeds
 
 __all__ = [
@@ -362,7 +370,7 @@ def asked_under(
         given = (x, y, z[part], pattern[part], *claims)
         if tile and isinstance(subject, nn.Module):
             padded = (pad_rows(one, tile) for one in given)
-            found = replayed(subject, logits_of, *padded, kind=kind)[: len(x)]
+            found = launched(subject, logits_of, *padded, kind=kind)[: len(x)]
         else:
             found = logits_of(*given)
         logits.append(found)

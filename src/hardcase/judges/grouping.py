@@ -79,7 +79,7 @@ def group_findings(
         torch.from_numpy(table[name].to_numpy().copy()) for name in ("expected", "predicted", "l2")
     )
     ids = table["id"].to_pylist()
-    seeds = table["seed"].to_pylist()
+    seeds = table["original"].to_pylist()
     described = []
     for number, group in enumerate(groups(own, expected, predicted, distance, rng), 1):
         name = f"{group.expected}-{group.predicted}-{number}"

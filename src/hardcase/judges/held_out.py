@@ -267,7 +267,7 @@ def provenance_of(judge: Judge) -> Provenance:
 
 def held_out_entry(run: Run, judge: TrainedJudge, verdicts: Verdicts) -> dict[str, Any]:
     """Return what run.json and the report say of the held-out judge."""
-    rows = zip(run.findings["seed"].to_pylist(), verdicts.verdict, strict=True)
+    rows = zip(run.findings["original"].to_pylist(), verdicts.verdict, strict=True)
     accepted = {seed for seed, verdict in rows if verdict == "kept"}
     attempted = run.counts()["search_results"]["searched"] or 0
     return {

@@ -73,7 +73,7 @@ def count_lost_labels(run: Run, judge: Judge) -> Run:
     labels = torch.tensor([row["label"] for row in shown])
     pictures = decode_all([row["image"] for row in shown])
     counted = judge_samples(judge, ImagePairs(pictures, originals, labels))
-    first = {row["seed"]: place for place, row in reversed([*enumerate(shown)])}
+    first = {row["original"]: place for place, row in reversed([*enumerate(shown)])}
     rows = list(first.values())
     images = originals[rows]
     counted["perhaps_mislabelled"] = perhaps_mislabelled(

@@ -358,7 +358,7 @@ def finish(
 def pairs_of(run: Run, rows: Sequence[int]) -> ImagePairs:
     """Return findings of a stored run beside the images that they were made from."""
     table = run.findings.take(pa.array(rows, pa.int64()))
-    places = [run.seed_rows[name] for name in table["seed"].to_pylist()]
+    places = [run.seed_rows[name] for name in table["original"].to_pylist()]
     x = original = torch.zeros(0, *run.record["shape"], dtype=torch.uint8)
     if places:
         x = run.images(rows)

@@ -229,7 +229,7 @@ def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
         raise Problem(
             f"the model answers NaN or infinity on all of the {len(logits)} images it was asked"
             " about.",
-            fix="look at the weights, and at mean and std: --set subject.mean=... subject.std=...",
+            fix="look at the weights, and at mean and std: --set model.mean=... model.std=...",
         )
     rows = min(_usual(subject, images), len(images))  # as they were asked before: one call
     again = answers(subject, images.take(torch.arange(rows)))
@@ -280,7 +280,7 @@ def _require_better_than_chance(
     low, high = (images.x.min().item() / 255, images.x.max().item() / 255)
     seen = f"inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has {classes} classes."
     why = "None of the usual mistakes explains it: it may be weak on these images."
-    fix = "--set subject.mean=... subject.std=..."
+    fix = "--set model.mean=... model.std=..."
     if cause:
         why, fix = f"Here {cause.sentence}.", cause.fix
     raise _chance(accuracy, images, f"{seen}{said}", why, fix)
@@ -290,7 +290,7 @@ def _one_class(logits: Tensor, images: Images) -> Problem:
     label = int(images.y[0])
     outputs = logits.shape[1]
     why = f"All images are of one class, {images.classes[label]!r}, which is taken for output"
-    fix = "folders of the other classes too, or --set subject.classes=NAME,NAME,..."
+    fix = "folders of the other classes too, or --set model.classes=NAME,NAME,..."
     return _chance(0.0, images, f"{outputs} outputs.", f"{why} {label} of {outputs}.", fix, outputs)
 
 

@@ -148,7 +148,7 @@ def load_model(spec: str, how: Loading) -> Model:
     except Unanswered as error:
         raise Problem(
             f"{spec} does not answer while it is loaded: {error}.",
-            fix="a longer --set subject.timeout=SECONDS, or a model that ends",
+            fix="a longer --set model.timeout=SECONDS, or a model that ends",
         ) from error
     if how.asking.timeout is not None and form not in ("http", "https"):
         model = Retrying(model, how.asking.timeout)
@@ -342,7 +342,7 @@ def with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
         outputs, why = binary_reading(scores, some.y)
         for word, name in zip(("first", "second"), some.classes):
             why = why.replace(f"{word} class", f"class {name!r}")
-        _log.warning("%s has %s; to fix it: --set subject.outputs=%s", plain.name, why, outputs)
+        _log.warning("%s has %s; to fix it: --set model.outputs=%s", plain.name, why, outputs)
         return make(outputs)
     if how.outputs == "sigmoid":
         return make("sigmoid")

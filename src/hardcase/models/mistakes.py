@@ -173,7 +173,7 @@ def flags_of(mean: Sequence[float], std: Sequence[float]) -> str:
     """The words that say a normalisation on the command line."""
     means = ",".join(f"{value:.4g}" for value in mean)
     stds = ",".join(f"{value:.4g}" for value in std)
-    return f"--set subject.mean={means} --set subject.std={stds}"
+    return f"--set model.mean={means} --set model.std={stds}"
 
 
 def name_of(mean: Sequence[float], std: Sequence[float]) -> str:
@@ -378,11 +378,11 @@ def _failing(trial: Trial, x: Tensor, images: Images, failure: str) -> Mistake:
     kind, other = ("grey", "colour") if x.shape[1] == 1 else ("colour", "grey")
     if replace(trial, channels=other).attempt(x, images.y)[0] is not None:
         what = f"the network takes {other} images, these are {kind}"
-        return Mistake("channels", what, f"--set subject.channels={other}")
+        return Mistake("channels", what, f"--set model.channels={other}")
     last = replace(trial, channels="last").attempt(x, images.y)[0]
     if last is not None and last.ndim == 2:
         what = "the network takes images as N x H x W x C, these are N x C x H x W"
-        return Mistake("channels last", what, "--set subject.channels=last")
+        return Mistake("channels last", what, "--set model.channels=last")
     for size in SIZES:
         if trial.attempt(_resized(x[:1], size), images.y[:1])[0] is not None:
             return _size(size, "the network takes images of", x, images.name)
@@ -407,7 +407,7 @@ def odd_outputs(scores: Tensor, images: Images, outputs: str = "") -> Iterator[M
     elif scores.shape[1] == 1 and classes == 2 and int(images.y.max()) < 2:
         reading, why = binary_reading(scores, images.y)
         if outputs not in BINARY:
-            yield Mistake("outputs", f"the network has {why}", f"--set subject.outputs={reading}")
+            yield Mistake("outputs", f"the network has {why}", f"--set model.outputs={reading}")
     elif scores.shape[1] == classes - 1 and int(images.y.min()) == 1:
         what = f"the labels count from 1 to {classes - 1}, the outputs from 0"
         yield Mistake("labels from 1", what, with_options(images.name, first=1))
@@ -419,7 +419,7 @@ def odd_outputs(scores: Tensor, images: Images, outputs: str = "") -> Iterator[M
         yield Mistake("nan", "the network answers NaN or infinity", fix)
     elif is_softmax(scores):
         twice = math.e / (scores.shape[1] - 1 + math.e)  # the most that a second softmax leaves
-        fix = "--set subject.outputs=probabilities"
+        fix = "--set model.outputs=probabilities"
         if float(scores.max()) <= twice + 1e-6:
             what = "the outputs are as flat as a softmax of a softmax"
             yield Mistake("double softmax", what, f"one softmax fewer, then {fix}")
@@ -432,7 +432,7 @@ def odd_outputs(scores: Tensor, images: Images, outputs: str = "") -> Iterator[M
             yield Mistake("several labels", f"{what} at once, which are not tested yet", fix)
         else:
             what = "the outputs lie in 0..1: a sigmoid"
-            yield Mistake("sigmoid", what, "--set subject.outputs=sigmoid")
+            yield Mistake("sigmoid", what, "--set model.outputs=sigmoid")
 
 
 def _tried(trial: Trial, x: Tensor, images: Images, logits: Tensor) -> list[Explanation]:
@@ -525,7 +525,7 @@ def _named_outputs(names: list[str]) -> str:
     joined = ",".join(names)
     if any(mark in joined for mark in " '\"") or joined.count(",") >= len(names):
         return "class folders named as the model names its outputs, or hc.Subject(classes=...)"
-    return f"--set subject.classes={joined}"
+    return f"--set model.classes={joined}"
 
 
 def _other_inputs(trial: Trial, x: Tensor, y: Tensor) -> Iterator[Explanation]:
@@ -537,7 +537,7 @@ def _other_inputs(trial: Trial, x: Tensor, y: Tensor) -> Iterator[Explanation]:
     swaps = {"rgb": "bgr", "bgr": "rgb"}
     if x.shape[1] == 3 and trial.channels in swaps:
         order = swaps[trial.channels]
-        mistake = Mistake("BGR", "red and blue are exchanged", f"--set subject.channels={order}")
+        mistake = Mistake("BGR", "red and blue are exchanged", f"--set model.channels={order}")
         logits = replace(trial, channels=order).logits(x, y)
         yield _explanation(mistake, logits, y, label=order.upper())
     if x.shape[2] == x.shape[3]:

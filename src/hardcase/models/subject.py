@@ -15,9 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.errors import Endless, Problem, choice, guarded, within
-from hardcase.graphs import replayed
 from hardcase.models.names import COUNT as IMAGENET_CLASSES, merged, same_outputs
-from hardcase.tensors import digest, digest_tensors, digest_values, in_tiles
+from hardcase.tensors import digest, digest_tensors, digest_values, in_tiles, launched
 from hardcase.types import Answer, Offer, Tap
 
 CHANNELS = ("rgb", "bgr", "grey", "colour", "last")
@@ -188,12 +187,12 @@ class Subject(nn.Module):
                     if taps or not images.is_cuda:
                         logits = self.net(images)
                     else:
-                        logits = replayed(self.net, self.net, images)
+                        logits = launched(self.net, self.net, images)
             except Endless as late:
                 raise Problem(
                     f"model {self.name} does not answer: {late}.",
-                    f"Calls without a subject.timeout are broken off after {LOOPING:g} s.",
-                    fix="--set subject.timeout=SECONDS, which finds out the inputs to blame",
+                    f"Calls without a model.timeout are broken off after {LOOPING:g} s.",
+                    fix="--set model.timeout=SECONDS, which finds out the inputs to blame",
                 ) from late
         if any(kept.changed for kept in seen.values()):  # from now on copies are kept
             self._writes_over = True

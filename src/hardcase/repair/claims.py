@@ -16,7 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.campaign.claims import Claims, image_of, moved_boxes
+from hardcase.campaign.claims import Claims, image_of
+from hardcase.claims.boxes import moved_boxes
 from hardcase.claims.subjects import OVERLAP, ClaimModel, Detections, cut_of, iou
 from hardcase.conditions import ConditionBox
 from hardcase.models.subject import Subject, in_evaluation_mode

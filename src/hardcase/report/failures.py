@@ -38,7 +38,7 @@ def failing_samples(run: Run) -> list[Failure]:
     return [
         {
             "source": "conditions",
-            "id": sample["seed"],
+            "id": sample["original"],
             "kind": "label",
             "before": ["unmodified", place],
             "after": ["sample", place],
@@ -46,7 +46,7 @@ def failing_samples(run: Run) -> list[Failure]:
             "predicted": sample["predicted"],
             "change": sample["words"],
             "brief": change_in_brief(sample["words"]),
-            "misread_unmodified": sample["seed"] in misread,
+            "misread_unmodified": sample["original"] in misread,
             "confidence": None,
             "support": None,
             "verdict": None,

@@ -251,7 +251,7 @@ def _changes(
     """How far each feature moved in each finding, and under noise of the same size; and its
     standard deviation over the seeds of these findings."""
     findings = run.findings.take(pa.array(rows))
-    own = np.array([run.seed_rows[name] for name in findings.column("seed").to_pylist()])
+    own = np.array([run.seed_rows[name] for name in findings.column("original").to_pylist()])
     used, back = np.unique(own, return_inverse=True)
     seeds = run.seed_images(used.tolist())
     found = run.images(rows.tolist())

@@ -36,7 +36,7 @@ class Sheet:
         table = run.findings
         self.run = run
         self.id: list[str] = table["id"].to_pylist()
-        self.seed: list[str] = table["seed"].to_pylist()
+        self.seed: list[str] = table["original"].to_pylist()
         self.kind: list[str] = table["kind"].to_pylist()
         self.label: Bool[np.ndarray, " t"] = np.array([k == "label" for k in self.kind], dtype=bool)
         self.expected: Int[np.ndarray, " t"] = table["expected"].to_numpy()

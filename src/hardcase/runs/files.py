@@ -394,7 +394,7 @@ LEDGERS = {"measure": "state/measured.jsonl", "search": "state/ledger.jsonl"}
 OFTEN = 10.0
 """Seconds after which stored files are made to outlive a power cut."""
 SEEDS = -1
-"""The line that speaks of ``seeds.parquet`` instead of a shard."""
+"""The line that speaks of ``images.parquet`` instead of a shard."""
 
 
 def files_of(number: int, phase: str = "search") -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -402,7 +402,7 @@ def files_of(number: int, phase: str = "search") -> tuple[tuple[str, ...], tuple
     if phase == "measure":
         return (f"measured/part-{number:05d}.parquet",), ()
     if number < 0:
-        return ("seeds.parquet" if number == SEEDS else "",), ()
+        return ("images.parquet" if number == SEEDS else "",), ()
     part = f"findings/part-{number:05d}.parquet"
     return (part, f"state/seeds-{number:05d}.parquet"), (f"state/deltas-{number:05d}.safetensors",)
 

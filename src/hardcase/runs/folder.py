@@ -42,7 +42,7 @@ from hardcase.runs.identity import run_digest
 from hardcase.types import State
 
 SCHEMA = 2
-TABLE = "seeds.parquet"
+TABLE = "images.parquet"
 """The table of all seeds."""
 BEGUN = "state/begun.json"
 """What a run was when it began: it never changes."""
@@ -362,7 +362,7 @@ class Store:
         return tables.read_groups(path, tables.SEEDS, columns, most=most)
 
     def settle(self) -> None:
-        """Write what is known of the seeds into `seeds.parquet`, and flush all that was stored."""
+        """Write what is known of the seeds into `images.parquet`, and flush all that was stored."""
         self.path(TABLE)  # a folder that was moved away is told before anything else
         self.write_seeds(self._with_spent(self.seed_groups()))
         self.ledger.flush()

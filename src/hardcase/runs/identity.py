@@ -457,10 +457,11 @@ def _place(text: str) -> Path:
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """What stands in a tree of settings, by its place."""
+    """What stands in a tree of settings, by its place; a name stands for its section."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _leaves(inner, f"{key}.{name}".strip("."))
+            place = f"{key}.{name}".strip(".")
+            yield from _leaves(inner, place.removesuffix(".name"))
     elif isinstance(value, list | tuple):
         for i, inner in enumerate(value, 1):
             yield from _leaves(inner, f"{key} {i}".strip())

@@ -163,7 +163,7 @@ def _measure_about(context: Context) -> dict[str, Any]:
     images = context.all_images
     about: dict[str, Any] = {
         "method": config.method.name,
-        "model": config.model,
+        "model": config.model.name,
         "data": context.data,
         "split": images.split,
         "classes": list(images.classes),
@@ -201,7 +201,7 @@ def _measure_identity(context: Context) -> Identity:
             "measured": str(context.config.measure),
             "seed": str(measurement.seed),
             **{f"baseline {i}": model.hash for i, model in enumerate(measurement.baselines, 1)},
-            **code_digests({"model": context.config.model, "data": context.config.data}),
+            **code_digests({"model": context.config.model.name, "data": context.config.data}),
         }
     )
 
@@ -265,10 +265,10 @@ def _resolved(context: Context, chosen: Mapping[str, Any]) -> Config:
         "conditions": config.conditions or getattr(context.conditions, "name", "none"),
         **chosen,
     }
-    if isinstance(context.subject, Subject) and not is_stated(config.model):
+    if isinstance(context.subject, Subject) and not is_stated(config.model.name):
         mean = tuple(context.subject.mean.flatten().tolist())
         std = tuple(context.subject.std.flatten().tolist())
-        changed["subject"] = config.subject.model_copy(update={"mean": mean, "std": std})
+        changed["model"] = config.model.model_copy(update={"mean": mean, "std": std})
     before = config.model_dump()
     by_default = {
         key: "default"

@@ -184,7 +184,7 @@ class Run:
         """All findings without their images (`images`), in the order of their seeds' shards."""
         found = self.store.findings()
         known = self.seeds["id"].combine_chunks()
-        lost = found.filter(pc.invert(pc.is_in(found["seed"], value_set=known)))
+        lost = found.filter(pc.invert(pc.is_in(found["original"], value_set=known)))
         if len(lost):
             raise self._damaged(f"its table of seeds lacks {lost['seed'][0].as_py()[:80]!r}")
         self._check_labels(found["expected"])
@@ -282,7 +282,7 @@ class Run:
         )
         return statistics.count(
             rows,
-            findings.select(["id", "seed", "kind", "witnessed"]).to_pylist(),
+            findings.select(["id", "original", "kind", "witnessed"]).to_pylist(),
             self.verdicts,
             witnesses=bool(self.record.get("witnesses")),
             generated=self.record.get("generated_images"),
@@ -378,7 +378,7 @@ class Run:
             raise IndexError(f"finding {index} of {len(self)}")
         index = index % len(self)
         row = self.findings.slice(index, 1).to_pylist()[0]
-        place = self.seed_rows[row["seed"]]
+        place = self.seed_rows[row["original"]]
         seed = self.seeds.slice(place, 1).to_pylist()[0]
         [image], [start] = self.stored_images([index]), self.stored_seed_images([place])
         return Finding(
@@ -454,7 +454,9 @@ def finding_claims(run: Run) -> Claims | None:
     claims = seed_claims(run)
     if claims is None:
         return None
-    rows = torch.tensor([run.seed_rows[name] for name in run.findings["seed"].to_pylist()]).long()
+    rows = torch.tensor(
+        [run.seed_rows[name] for name in run.findings["original"].to_pylist()]
+    ).long()
     unmoved = claims.take(rows)
     code = run.codes()
     if code is None or not len(rows):

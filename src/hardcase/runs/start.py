@@ -53,7 +53,6 @@ from hardcase.runs.workers import (
     Tasks,
     run_shards,
     search_here,
-    search_on_device,
 )
 from hardcase.tensors import steady
 from hardcase.types import Budget, is_photographic
@@ -213,8 +212,7 @@ def _executing(plan: Plan, campaign: Campaign, watcher: Watcher, shards: int) ->
     """What searches the shards of a round: this process, several of this machine, or a cluster."""
     callbacks = (watcher.on_step, watcher.stopped)
     if plan.cluster is None and plan.workers <= 1:
-        search = search_here if steady(campaign.subject.device) else search_on_device
-        yield partial(search, campaign, *callbacks)
+        yield partial(search_here, campaign, *callbacks)
         return
     if plan.cluster is not None:
         with teams_module("ray", "a cluster", "ray").Cluster(
@@ -293,10 +291,10 @@ def _stored_usable(
             return usable_rows(rows), []
     except Problem:
         pass
-    set_aside(store.folder / "seeds.parquet")
+    set_aside(store.folder / "images.parquet")
     rows = asked_seeds(campaign, images)
     store.write_seeds(with_images(rows, images))
-    return usable_rows(rows), ["seeds.parquet was damaged or missing; the subject was asked again"]
+    return usable_rows(rows), ["images.parquet was damaged or missing; the subject was asked again"]
 
 
 def _tasks(plan: Plan, campaign: Campaign, chosen: Int[Tensor, " u"]) -> tuple[Tasks, Budget]:

@@ -35,7 +35,7 @@ from hardcase.types import KINDS, Findings
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 FINDINGS: dict[str, pa.DataType] = {
     "id": pa.string(),
-    "seed": pa.string(),
+    "original": pa.string(),
     "kind": pa.string(),
     "image": _IMAGE,
     "expected": pa.int32(),
@@ -85,7 +85,7 @@ GROUP = 2**25
 """Pixel values of the seeds that are one row group: what is in memory at once, ..."""
 ROWS = 2**16
 """... and how many seeds these are at most, however small their images."""
-_REPEATED = ["seed", "kind", "method", "oracle", "status"]
+_REPEATED = ["original", "kind", "method", "oracle", "status"]
 """Columns of few different values."""
 
 
@@ -105,7 +105,7 @@ def findings_table(
     gaps = [None] * len(findings)
     columns: dict[str, Any] = {
         "id": [tensors.digest(parts) for parts in zip(ids, kinds, images)],
-        "seed": list(ids),
+        "original": list(ids),
         "kind": kinds,
         "image": _images(images),
         "method": [method] * len(images),
@@ -261,7 +261,7 @@ def read_groups(
                 _check(rows, wanted, ids=types is FINDINGS or types is VERDICTS)
                 yield rows
     except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError) as error:
-        folder = path.parent if path.name == "seeds.parquet" else path.parent.parent
+        folder = path.parent if path.name == "images.parquet" else path.parent.parent
         raise Problem(
             f"{path} is damaged: {(str(error).splitlines() or [''])[0]}",
             fix=f"hardcase resume {folder} sets it aside and redoes it",
@@ -299,7 +299,7 @@ def overlay(seeds: pa.Table, spent: pa.Table) -> pa.Table:
 def summarise(findings: pa.Table, spent: pa.Table) -> dict[str, Any]:
     """The counts of a shard: seeds, costs, findings by kind, which labels were mistaken."""
     kinds = findings["kind"].to_pylist()
-    seeds = findings["seed"].to_pylist()
+    seeds = findings["original"].to_pylist()
     pairs = Counter(zip(findings["expected"].to_pylist(), findings["predicted"].to_pylist()))
     return {
         "seeds": len(spent),

@@ -14,7 +14,6 @@ from concurrent.futures import (
     FIRST_COMPLETED,
     Future,
     ProcessPoolExecutor,
-    ThreadPoolExecutor,
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
@@ -33,7 +32,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardcase.campaign.in_memory import Ask, search_together, shares_tiles
+from hardcase.campaign.evaluator import Ask
+from hardcase.campaign.executor import executor_of
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.data.files import ImageSet
@@ -88,8 +88,19 @@ class Task:
         guides: Sequence[Guide] = (),
         on_step: OnStep = lambda counts: None,
     ) -> ShardOutcome:
-        """Search this shard in a worker, and pack what it found."""
-        return next(search_here(campaign, on_step, lambda: False, [self], guides))
+        """Search this shard in a worker, in its main thread, and pack what it found."""
+
+        def stop(counts: Counts) -> bool:
+            on_step(counts)
+            return self.is_late()
+
+        ask = executor_of(campaign).ask
+        searched = _searched(campaign, self, guides, stop, ask)
+        return _packed(campaign, _with_canaries(campaign, searched))
+
+    def is_late(self) -> bool:
+        """Whether there is no time for another step."""
+        return self.deadline is not None and monotonic() >= self.deadline
 
 
 @runtime_checkable
@@ -150,33 +161,8 @@ def search_here(
     todo: Iterable[Task],
     guides: Sequence[Guide],
 ) -> Iterator[ShardOutcome]:
-    """Shards one after the other in this process, from guides as they were when the round began."""
-    for task in todo:
-        if stopped():
-            break
-        with _watched(campaign, task) as spent:
-            shard = run_shard(
-                campaign,
-                task.images,
-                task.limits,
-                first=task.first,
-                guides=guides,
-                stop=partial(_stop, on_step, task.deadline),
-            )
-        _check_canaries(campaign, task, spent)
-        yield _packed(campaign, task, shard, spent)
-
-
-def search_on_device(
-    campaign: Campaign,
-    on_step: OnStep,
-    stopped: Stopped,
-    todo: Iterable[Task],
-    guides: Sequence[Guide],
-) -> Iterator[ShardOutcome]:
-    """The same on a GPU: one is packed during the next, and without guides several fill tiles
-    together.
-    """
+    """Shards searched in this process, from guides as they were when the round began."""
+    executor = executor_of(campaign)
     under_way = dict[int, Counts]()
     ended = 0.0
 
@@ -184,39 +170,50 @@ def search_on_device(
         under_way[task.number] = counts
         if task.number == next(iter(under_way)):
             on_step(counts if len(under_way) == 1 else Counts.join(list(under_way.values())))
-        return task.deadline is not None and monotonic() >= task.deadline
+        return task.is_late()
 
-    def search(task: Task, ask: Ask | None = None) -> tuple[Task, Shard, dict[str, Any]]:
-        with _watched(campaign, task) as spent:
-            shard = run_shard(
-                campaign,
-                task.images,
-                task.limits,
-                first=task.first,
-                guides=guides,
-                stop=partial(stop, task),
-                ask=ask,
-            )
+    def search(task: Task, ask: Ask) -> SearchedTask:
         nonlocal ended
+        searched = _searched(campaign, task, guides, partial(stop, task), ask)
         under_way.pop(task.number, None)
         now = monotonic()  # of shards side by side each has its own part of the time
-        spent["seconds"] = round(min(spent["seconds"], now - ended), 4)
+        searched.spent["seconds"] = round(min(searched.spent["seconds"], now - ended), 4)
         ended = now
-        return task, shard, spent
+        return searched
 
     tasks = takewhile(lambda _: not stopped(), todo)
-    searched: Iterator[tuple[Task, Shard, dict[str, Any]]] = map(search, tasks)
-    if shares_tiles(campaign, guides):
-        searched = search_together(campaign, (partial(search, task) for task in tasks))
-    waiting: Future[ShardOutcome] | None = None
-    with ThreadPoolExecutor(1) as packer:
-        for task, shard, spent in searched:
-            _check_canaries(campaign, task, spent)
-            if waiting is not None:
-                yield waiting.result()
-            waiting = packer.submit(_packed, campaign, task, shard, spent)
-        if waiting is not None:
-            yield waiting.result()
+    searched = executor.shards((partial(search, task) for task in tasks), guides)
+    checked = (_with_canaries(campaign, one) for one in searched)
+    yield from executor.packed(partial(_packed, campaign), checked)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedTask:
+    """A shard that was searched, and what that took."""
+
+    task: Task
+    shard: Shard
+    spent: dict[str, Any]
+
+
+def _searched(
+    campaign: Campaign,
+    task: Task,
+    guides: Sequence[Guide],
+    stop: Callable[[Counts], bool],
+    ask: Ask,
+) -> SearchedTask:
+    with _watched(campaign, task) as spent:
+        shard = run_shard(
+            campaign,
+            task.images,
+            task.limits,
+            first=task.first,
+            guides=guides,
+            stop=stop,
+            ask=ask,
+        )
+    return SearchedTask(task, shard, spent)
 
 
 @cache
@@ -226,8 +223,10 @@ def _nothing_found() -> tuple[Any, bytes]:
     return empty, to_parquet(empty)
 
 
-def _packed(campaign: Campaign, task: Task, shard: Shard, spent: Mapping[str, Any]) -> ShardOutcome:
+def _packed(campaign: Campaign, searched: SearchedTask) -> ShardOutcome:
     """A searched shard as the files of its part."""
+    task = searched.task
+    shard = searched.shard
     rows = shard.findings.seed.cpu() - task.first
     method = campaign.method
     found, content = _nothing_found()
@@ -252,7 +251,7 @@ def _packed(campaign: Campaign, task: Task, shard: Shard, spent: Mapping[str, An
     }
     rows_spent = table(columns, SPENT)
     packed = Packed(content, to_parquet(rows_spent), pack_deltas(shard.deltas))
-    summary = {**summarise(found, rows_spent), **spent}
+    summary = {**summarise(found, rows_spent), **searched.spent}
     if shard.dropped:
         summary["dropped"] = shard.dropped
     return ShardOutcome(task.number, packed, summary)
@@ -284,18 +283,14 @@ def _watched(campaign: Campaign, task: Task) -> Iterator[dict[str, Any]]:
     spent["service"] = dict(_service(campaign) - before)
 
 
-def _check_canaries(campaign: Campaign, task: Task, spent: dict[str, Any]) -> None:
-    """Ask the networks about images of their own, which count apart."""
+def _with_canaries(campaign: Campaign, searched: SearchedTask) -> SearchedTask:
+    """The same, after the networks were asked about images of their own, which count apart."""
+    task = searched.task
     if task.canaries is not None:
         with _watched(campaign, task), campaign.arithmetic():
             asked = task.canaries.check(networks_of(campaign), task.images, task.number)
-        spent["canaries"] = asked
-
-
-def _stop(on_step: OnStep, deadline: float | None, counts: Counts) -> bool:
-    """Tell of a step, and whether there is no time for another."""
-    on_step(counts)
-    return deadline is not None and monotonic() >= deadline
+        searched.spent["canaries"] = asked
+    return searched
 
 
 def _failure(task: Task, error: BaseException, by_user: str = "") -> Problem:
@@ -322,7 +317,7 @@ class WorkerLost(Exception):  # noqa: N818 - what happened, not an error of ours
 
 
 @runtime_checkable
-class Executor(Protocol):
+class WorkerPool(Protocol):
     """Where shards are worked on: processes of this machine, or a cluster.
 
     It takes `slots` shards at a time, all of a round from the guides that it began with; `result`
@@ -344,7 +339,7 @@ class Executor(Protocol):
 
 
 def run_shards(
-    executor: Executor,
+    executor: WorkerPool,
     on_step: OnStep,
     stopped: Stopped,
     todo: Iterable[Any],

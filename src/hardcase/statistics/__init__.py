@@ -10,7 +10,7 @@
 * `planning`: how many images it takes to decide.
 * `counts`: what runs count.
 
-`docs/statistics.md` says which of them each published number uses, and what it resamples.
+`docs/concepts/statistics.md` says which of them each published number uses, and what it resamples.
 """
 
 from hardcase.statistics.bounded import bounded_mean_interval

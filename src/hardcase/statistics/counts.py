@@ -156,7 +156,7 @@ def count(
     unusable = statuses["skipped: misclassified"] + statuses["skipped: non-finite"]
     failing = [row for row in findings if row["kind"] == "label"]
     judged = _judged(failing, verdicts)
-    kept = len({row["seed"] for row in failing if row["witnessed"]}) if witnesses else None
+    kept = len({row["original"] for row in failing if row["witnessed"]}) if witnesses else None
     distinct = None
     if verdicts is not None:
         groups = {verdicts[row["id"]].get("group") for row in judged["accepted"] or []}
@@ -167,10 +167,10 @@ def count(
             "images": statuses.total(),
             "correctly_classified": statuses.total() - unusable,
             "searched": attempted,
-            "failing": len({row["seed"] for row in failing}),
+            "failing": len({row["original"] for row in failing}),
             "witnessed": kept,
             **{
-                name: None if rows is None else len({row["seed"] for row in rows})
+                name: None if rows is None else len({row["original"] for row in rows})
                 for name, rows in judged.items()
             },
             "clusters": distinct,
@@ -202,8 +202,10 @@ def _judged(
         return {"accepted": None, "unsure": None, "confirmed": None}
     status = {row["id"]: verdict_status(verdicts.get(row["id"])) for row in failing}
     accepted = [row for row in failing if status[row["id"]] == "accepted"]
-    known = {row["seed"] for row in accepted}
-    unsure = [row for row in failing if status[row["id"]] == "unsure" and row["seed"] not in known]
+    known = {row["original"] for row in accepted}
+    unsure = [
+        row for row in failing if status[row["id"]] == "unsure" and row["original"] not in known
+    ]
     asked = any(row.get("by") == "person" for row in verdicts.values())
     confirmed = [row for row in accepted if verdicts[row["id"]].get("by") == "person"]
     return {"accepted": accepted, "unsure": unsure, "confirmed": confirmed if asked else None}

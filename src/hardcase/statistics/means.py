@@ -7,7 +7,7 @@ independent units (runs, trainings, seeds) there are:
 * three to five: Student's t, and the interval says so ("t, 4 runs");
 * six or more: inverted sign-flip permutations, which need symmetric and no normal deviations.
 
-`docs/statistics.md` says which of them each published number uses, and what it resamples.
+`docs/concepts/statistics.md` says which of them each published number uses, and what it resamples.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def mean_interval(
     interval: they show no spread from which one could be made. From six units on the ends are order
     statistics of the means of all subsets (J. Hartigan, JASA 1969): a value lies outside them where
     a sign-flip test of the deviations from it has p ≤ 5 %. For skewed laws all of these cover less
-    than 95 % with ten units or fewer (`docs/statistics.md` has the shares).
+    than 95 % with ten units or fewer (`docs/concepts/statistics.md` has the shares).
 
     Args:
         values: One number per unit.

@@ -39,14 +39,14 @@ class Tried:
         self.name = name
         self.run = run
         tried = attempted_labels(run)
-        columns = ["id", "seed", "kind", "queries", "l2"]
+        columns = ["id", "original", "kind", "queries", "l2"]
         rows = run.findings.select(columns).to_pylist()
-        rows = [row for row in rows if row["kind"] == "label" and row["seed"] in tried]
+        rows = [row for row in rows if row["kind"] == "label" and row["original"] in tried]
         rows.sort(key=lambda row: float(row["l2"]), reverse=True)
-        nearest = {row["seed"]: row for row in rows}  # the last one stays
+        nearest = {row["original"]: row for row in rows}  # the last one stays
         self.first = dict.fromkeys(tried, math.inf)
         for row in rows:
-            self.first[row["seed"]] = min(self.first[row["seed"]], float(row["queries"]))
+            self.first[row["original"]] = min(self.first[row["original"]], float(row["queries"]))
         self.failing = {seed: seed in nearest for seed in tried}
         self.accepted: dict[str, bool] | None = None
         if run.verdicts is not None:

@@ -30,7 +30,7 @@ from hardcase.tensors import chunks, encode_all
 from hardcase.types import ClassNames
 
 _FACTS = (
-    *("id", "seed", "kind", "predicted", "confidence"),
+    *("id", "original", "kind", "predicted", "confidence"),
     *("queries", "distance", "l2", "linf", "method"),
 )
 
@@ -214,7 +214,7 @@ def _junit(run: Run, out: Path) -> Path:
             status = "unjudged"
             if run.verdicts is not None:
                 status = verdict_status(run.verdicts.get(row["id"]))
-            found.setdefault(row["seed"], {})[status] = row
+            found.setdefault(row["original"], {})[status] = row
     cases = []
     for seed, label in attempted_labels(run).items():
         by_status = found.get(seed, {})
@@ -307,7 +307,7 @@ def _npz(run: Run, out: Path) -> Path:
         "labels": table.column("expected").to_numpy().astype(np.int64),
         "predicted": table.column("predicted").to_numpy().astype(np.int64),
         "classes": np.array(run.classes),
-        **{name: np.array(table.column(name).to_pylist()) for name in ("id", "seed")},
+        **{name: np.array(table.column(name).to_pylist()) for name in ("id", "original")},
     }
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)

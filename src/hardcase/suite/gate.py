@@ -2,7 +2,7 @@
 
 A team that wants to pass may change the model, its data, its conditions and its files. So a rate
 counts with what it rests on: both runs are verified, they drew the same samples of the same images
-under the same labels, and what is left out speaks against the model. `docs/howto/ci.md` says what
+under the same labels, and what is left out speaks against the model. `docs/guides/ci.md` says what
 this guards against, and what it cannot.
 """
 
@@ -455,15 +455,17 @@ class GateTally:
     """
 
     def __init__(self, run: Run, known: Collection[str] = ()) -> None:
-        wanted = ["id", "seed", "kind", "expected", "witnessed"]
+        wanted = ["id", "original", "kind", "expected", "witnessed"]
         rows = [row for row in run.findings.select(wanted).to_pylist() if row["kind"] == "label"]
         self.run = run
-        self.known = [row for row in rows if row["id"] in known or row["seed"] in known]
+        self.known = [row for row in rows if row["id"] in known or row["original"] in known]
         gone = {row["id"] for row in self.known}
         self.rows = [row for row in rows if row["id"] not in gone]
         self.verdicts: Mapping[str, Mapping[str, Any]] = run.verdicts or {}
         self._excused = {*known}
-        self.unused = sorted({*known} - gone - {row["seed"] for row in self.known} - self.misread)
+        self.unused = sorted(
+            {*known} - gone - {row["original"] for row in self.known} - self.misread
+        )
 
     def _status(self, row: Mapping[str, Any]) -> str:
         return statistics.verdict_status(self.verdicts.get(row["id"]))
@@ -498,7 +500,7 @@ class GateTally:
     @cached_property
     def accepted(self) -> set[str]:
         """Images with an accepted failure, and those that are misread as they are."""
-        found = {row["seed"] for row in self._accepted_rows}
+        found = {row["original"] for row in self._accepted_rows}
         return found | (self.misread - self._excused)
 
     @cached_property
@@ -509,13 +511,13 @@ class GateTally:
     @cached_property
     def doubtful(self) -> set[str]:
         """Images with a failure of which the label check is unsure, and none that is accepted."""
-        found = {row["seed"] for row in self.rows if self._status(row) == "unsure"}
+        found = {row["original"] for row in self.rows if self._status(row) == "unsure"}
         return found - self.accepted
 
     @cached_property
     def confident(self) -> set[str]:
         """Images with an accepted failure on which the model was sure, or misread as they are."""
-        sure = {row["seed"] for row in self._accepted_rows if self._sure(row)}
+        sure = {row["original"] for row in self._accepted_rows if self._sure(row)}
         return sure | (self.misread - self._excused)
 
     def _sure(self, row: Mapping[str, Any]) -> bool:
@@ -527,7 +529,7 @@ class GateTally:
         """Images with a failure on which every witness keeps the label; None without witnesses."""
         if not self.run.record.get("witnesses") and all(r["witnessed"] is None for r in self.rows):
             return None
-        found = {row["seed"] for row in self.rows if row["witnessed"]}
+        found = {row["original"] for row in self.rows if row["witnessed"]}
         return found | (self.misread - self._excused)
 
 

@@ -64,7 +64,7 @@ class Replay:
 
         Stored findings all failed the old version, so they can only get better: the seeds show what
         got worse."""
-        names = self.tests["seed"].to_pylist()
+        names = self.tests["original"].to_pylist()
         found = changed(torch.ones_like(self.after), self.after, names)
         seeds = changed(self.seeds_before, self.seeds_after, self.alike)
         kept = ("fixed", "still_failing")
@@ -94,7 +94,7 @@ class Replay:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per finding: what was expected, predicted then and predicted now."""
-        said = self.tests.select(["id", "seed", "expected", "predicted"]).to_pylist()
+        said = self.tests.select(["id", "original", "expected", "predicted"]).to_pylist()
         now = zip(self.predicted.tolist(), self.after.tolist())
         return [
             {**row, "now": label, "failing": failing} for row, (label, failing) in zip(said, now)
@@ -221,9 +221,9 @@ def stored(run: Run, *, accepted: bool = False, allow_damaged: bool = False) -> 
         raise Problem(
             f"no judge has seen the findings of {run.folder}.", fix=f"hardcase judge {run.folder}"
         )
-    rows = run.findings.select(["id", "seed", "kind", "expected", "predicted"]).to_pylist()
+    rows = run.findings.select(["id", "original", "kind", "expected", "predicted"]).to_pylist()
     return [
-        Stored(row["id"], row["seed"], row["expected"], row["predicted"], run.classes, image)
+        Stored(row["id"], row["original"], row["expected"], row["predicted"], run.classes, image)
         for row, image in zip(rows, run.stored_images())
         if row["kind"] == "label" and (not accepted or accepted_by(said or {}, row["id"]))
     ]
@@ -254,15 +254,16 @@ def against_nulls(
             f"{done.folder} did not search for regressions.", fix="hardcase run --baseline OLD"
         )
     retraining = retrained or _another_training(old)
-    models = {"swapped": (old, config.model)}
+    models = {"swapped": (old, config.model.name)}
     if retraining is not None:
         models["retrained"] = (retraining, old)
     else:
         say("no retraining of the old version is known (--retrained MODEL): one null only")
     nulls = {}
     for name, (model, was) in models.items():
-        say(f"null: {model} in place of {config.model}, {was} in place of {old}")
-        null = config.model_copy(update={"model": model, "baseline": (was,)})
+        say(f"null: {model} in place of {config.model.name}, {was} in place of {old}")
+        named = {"model": config.model.with_name(model), "baseline": (was,)}
+        null = config.model_copy(update=named)
         folder = done.folder.with_name(f"{done.folder.name}-{name}")
         again = (folder / "run.json").is_file()
         nulls[NULLS[name]] = nearest(start(plan_of(Context(null)), folder, again=again))
@@ -282,9 +283,9 @@ def nearest(run: Run) -> dict[str, float]:
     distance of its space; with witnesses, of one that they all keep."""
     asked = bool(run.record.get("witnesses"))
     near = dict.fromkeys(attempted_labels(run), math.inf)
-    for row in run.findings.select(["seed", "kind", "witnessed", "distance"]).to_pylist():
-        if row["seed"] in near and row["kind"] == "label" and (row["witnessed"] or not asked):
-            near[row["seed"]] = min(near[row["seed"]], row["distance"])
+    for row in run.findings.select(["original", "kind", "witnessed", "distance"]).to_pylist():
+        if row["original"] in near and row["kind"] == "label" and (row["witnessed"] or not asked):
+            near[row["original"]] = min(near[row["original"]], row["distance"])
     return near
 
 

@@ -53,7 +53,7 @@ class FailingFindings:
     @staticmethod
     def read(run: Run, kept: Sequence[int], table: pa.Table) -> FailingFindings:
         """Those of the rows `kept`, which are `table`."""
-        place = [run.seed_rows[name] for name in table["seed"].to_pylist()]
+        place = [run.seed_rows[name] for name in table["original"].to_pylist()]
         expected = column(table, "expected").long()
         images = (run.images(kept), run.seed_images(place))
         return FailingFindings(table, *images, expected, torch.tensor(place))
@@ -262,7 +262,7 @@ def _origin(
     tests: FailingFindings, space: Space, seeds: Images | None, device: torch.device
 ) -> Seeds:
     """Where the search of every finding began."""
-    names = tests.table["seed"].to_pylist()
+    names = tests.table["original"].to_pylist()
     x = from_bytes(tests.seed_x.to(device))
     y = tests.expected.to(device)
     z, context = space.encode(x, y, Rng(0, "space", keys_of(names).to(device)))
@@ -312,7 +312,7 @@ def _table(run: Run, tests: FailingFindings, moved: MovedBack, ask: Ask) -> pa.T
         witnessed=whole.bool(),
         witness_margin=whole.float(),
     )
-    ids = tests.table["seed"].to_pylist()
+    ids = tests.table["original"].to_pylist()
     method = f"{run.record['method']}+shrink"
     table = findings_table(findings, tests.seed_x, ids, method=method, oracle="label")
     said = zip(table["code"].to_pylist(), moved.worded.tolist())
@@ -341,7 +341,7 @@ def _stored(
         needed = {group.name: count for group, count in zip(space.groups, left, strict=True)}
     record: Mapping[str, Any] = {
         **run.record,
-        **count(run.seeds.to_pylist(), table.select(["id", "seed", "kind"]).to_pylist(), None),
+        **count(run.seeds.to_pylist(), table.select(["id", "original", "kind"]).to_pylist(), None),
         **dict.fromkeys(("judge", "witnesses", "verdicts")),
         "method": table["method"][0].as_py(),
         "shards": len(parts),

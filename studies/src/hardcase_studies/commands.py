@@ -103,7 +103,7 @@ def _measured(
     from hardcase_studies import escape
     from hardcase_studies.escape import Escaped
 
-    flags.say(f"preparing {config.model} and its generator")
+    flags.say(f"preparing {config.model.name} and its generator")
     context = Context(config)
     ready = context.campaign
     images = context.seeds.images()

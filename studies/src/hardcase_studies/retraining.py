@@ -201,7 +201,7 @@ def helped(results: Mapping[str, Mapping[str, Tensor]]) -> Table:
         )
         gains = [gain(found, other) for other in (results[BEFORE][name], control)]
         above = gains[1]
-        word = "cannot tell"
+        word = "inconclusive"
         if above.low > 0:
             word = "helped"
         elif above.high < 0:

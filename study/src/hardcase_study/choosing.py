@@ -45,12 +45,12 @@ def make_items(making: Making, budget: int, limit: float | None) -> None:
             name, row, verdict=drawing.verdict_of(source.verdicts.get(row["id"]))
         )
         labels = making.labels(row["expected"], row["predicted"])
-        making.ask("label", [stimulus], labels=labels, unit=row["seed"])
-    seeds_left = {row["seed"] for row in rows}
+        making.ask("label", [stimulus], labels=labels, unit=row["original"])
+    seeds_left = {row["original"] for row in rows}
     confirmed = [
-        row["seed"]
+        row["original"]
         for row in source.failing
-        if row["seed"] not in seeds_left
+        if row["original"] not in seeds_left
         and (_by_norm(source, row) or source.rated.get(row["id"]) == "confirmed")
     ]
     making.facts["ask"] = {
@@ -77,11 +77,11 @@ def _population(source: drawing.Source) -> tuple[list[drawing.Row], np.ndarray]:
     """For each failing seed the finding that most likely keeps its label, with that probability."""
     from hardcase_study.entering import p_kept  # loads torch, which the server does without
 
-    small = {row["seed"] for row in source.failing if _by_norm(source, row)}
-    failing = [row for row in source.failing if row["seed"] not in small]
+    small = {row["original"] for row in source.failing if _by_norm(source, row)}
+    failing = [row for row in source.failing if row["original"] not in small]
     chances = np.array([p_kept(source.verdicts.get(row["id"])) for row in failing])
     asked = np.array([row["id"] in source.rated for row in failing], dtype=bool)
-    chosen = one_per_image([row["seed"] for row in failing], chances, asked)
+    chosen = one_per_image([row["original"] for row in failing], chances, asked)
     return [failing[place] for place in chosen], chances[chosen]
 
 
@@ -119,7 +119,7 @@ def asking_of(study: Study, drawn: Sequence[ChosenItem], given: Sequence[Given])
         population,
         about["budget"],
         about["limit"],
-        int(study.settings["seed"]),
+        int(study.settings["original"]),
         draws=draws,
         answers=answers,
     )

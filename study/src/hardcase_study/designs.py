@@ -188,7 +188,7 @@ def _alone(form: str) -> Callable[[Making], None]:
         real = drawing.real_images(list(making.sources.values()), making.rng)
         for one, stimulus in _draw_tests(making, wanted - mixed_in):
             labels = making.labels(one.row["expected"], one.row["predicted"])
-            making.ask(form, [stimulus], labels=labels, unit=one.row["seed"], fixed=one.fixed)
+            making.ask(form, [stimulus], labels=labels, unit=one.row["original"], fixed=one.fixed)
         for row in real[:mixed_in]:
             making.ask(form, [making.real(row)], labels=making.labels(row["label"]), unit=row["id"])
         clear = sorted(real[mixed_in:] or real, key=lambda row: -row["confidence"])
@@ -217,8 +217,8 @@ def _same(making: Making) -> None:
     seeds = drawing.seed_rows(list(making.sources.values()))
     for one, stimulus in _draw_tests(making, max(1, wanted * 2 // 5)):
         label = making.classes[one.row["expected"]]
-        original = making.real(seeds[one.row["seed"]], "seed")
-        unit = one.row["seed"]
+        original = making.real(seeds[one.row["original"]], "seed")
+        unit = one.row["original"]
         making.ask("same", [stimulus], reference=original, labels=(label,), unit=unit, quota="pair")
         labels = making.labels(one.row["expected"], one.row["predicted"])
         making.ask("label", [stimulus], labels=labels, unit=unit, quota="pair")
@@ -274,8 +274,8 @@ def _fault(making: Making) -> None:
         )
     seeds = drawing.seed_rows(list(making.sources.values()))
     for one, stimulus in _draw_tests(making, making.plan.wanted):
-        original = making.real(seeds[one.row["seed"]], "seed")
-        making.ask("change", [stimulus], reference=original, unit=one.row["seed"])
+        original = making.real(seeds[one.row["original"]], "seed")
+        making.ask("change", [stimulus], reference=original, unit=one.row["original"])
     real = drawing.real_images(list(making.sources.values()), making.rng)
     for row in real[: 2 * making.plan.sizes.checks]:
         making.ask(

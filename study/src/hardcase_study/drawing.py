@@ -87,7 +87,7 @@ class Source:
         findings = [
             {
                 "id": draw_name(place, row),
-                "seed": row["seed"],
+                "original": row["original"],
                 "kind": "label",
                 "expected": row["label"],
                 "predicted": row["predicted"],
@@ -122,7 +122,7 @@ class Source:
         findings = [
             {
                 "id": f"{method}/{i}",
-                "seed": seeds.id[seed],
+                "original": seeds.id[seed],
                 "kind": "label" if said != labels[seed] else "other",
                 "expected": labels[seed],
                 "predicted": said,
@@ -142,7 +142,7 @@ class Source:
         """Findings by their seed; with `failing` false, every image that is stored."""
         groups: dict[str, list[Row]] = {}
         for row in self.failing if failing else self.findings:
-            groups.setdefault(row["seed"], []).append(row)
+            groups.setdefault(row["original"], []).append(row)
         return groups
 
 
@@ -192,16 +192,16 @@ def population(source: Source, rng: np.random.Generator) -> dict[str, tuple[Row,
     """
     if source.by_itself:
         return {row["id"]: (row, "unjudged") for row in source.failing}
-    over = {row["seed"] for row in source.failing if row["id"] in source.rated}
+    over = {row["original"] for row in source.failing if row["id"] in source.rated}
     best: dict[str, list[tuple[Row, str]]] = {}
     for row in source.failing:
-        if row["seed"] in over:
+        if row["original"] in over:
             continue
         verdict = verdict_of(source.verdicts.get(row["id"]))
-        held = best.get(row["seed"], [])
+        held = best.get(row["original"], [])
         rank = VERDICTS.index(verdict) - (VERDICTS.index(held[0][1]) if held else len(VERDICTS))
         if rank < 0:
-            best[row["seed"]] = [(row, verdict)]
+            best[row["original"]] = [(row, verdict)]
         elif rank == 0:
             held.append((row, verdict))
     return {seed: held[int(rng.integers(len(held)))] for seed, held in sorted(best.items())}

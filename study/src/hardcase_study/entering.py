@@ -35,24 +35,24 @@ def questions_about(
         Problem: If people have seen a finding of every failing image.
     """
     verdicts = run.verdicts or {}
-    table = run.findings.select(["id", "seed", "kind"]).to_pylist()
+    table = run.findings.select(["id", "original", "kind"]).to_pylist()
     before = {one.image: one for one in trusted(read_answers(run.folder)) if not one.check}
-    small = {row["seed"] for row in table if verdicts.get(row["id"], {}).get("by") == "norm"}
+    small = {row["original"] for row in table if verdicts.get(row["id"], {}).get("by") == "norm"}
     failing = [
         place
         for place, row in enumerate(table)
-        if row["kind"] == "label" and row["seed"] not in small
+        if row["kind"] == "label" and row["original"] not in small
     ]
     chances = np.array([p_kept(verdicts.get(row["id"])) for row in table], dtype=np.float64)
     asked = np.array([table[row]["id"] in before for row in failing], dtype=bool)
-    chosen = one_per_image([table[row]["seed"] for row in failing], chances[failing], asked)
+    chosen = one_per_image([table[row]["original"] for row in failing], chances[failing], asked)
     rows = [failing[place] for place in chosen]
     if not rows:
         raise Problem(
             "there is nothing to ask about: no failing image that people have not seen.",
             fix=f"hardcase report {run.folder}",
         )
-    images = {row["id"]: row["seed"] for row in table}
+    images = {row["id"]: row["original"] for row in table}
     confirmed = {images[one.image] for one in before.values() if one.kept and one.image in images}
     population = FindingPopulation(
         tuple(table[row]["id"] for row in rows),

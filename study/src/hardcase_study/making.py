@@ -79,7 +79,7 @@ class Making:
         return self.show(
             row,
             "test",
-            seed=row["seed"],
+            seed=row["original"],
             expected=row["expected"],
             predicted=row["predicted"],
             run=name,
@@ -170,7 +170,9 @@ def write(making: Making, out: Path, *, title: str, language: str) -> Study:
 
 def _about(source: Source) -> dict[str, Any]:
     seeds = {
-        row["seed"]: source.rated[row["id"]] for row in source.failing if row["id"] in source.rated
+        row["original"]: source.rated[row["id"]]
+        for row in source.failing
+        if row["id"] in source.rated
     }
     return {
         **source.about,

@@ -172,14 +172,14 @@ class CardContent:
         run = self.run
         right = dict(zip(run.seeds["id"].to_pylist(), run.seeds["predicted"].to_pylist()))
         draws = shown_samples(run)
-        draws.sort(key=lambda row: right.get(row["seed"]) != row["label"])
+        draws.sort(key=lambda row: right.get(row["original"]) != row["label"])
         seen = set[str]()
         for row in [*draws, *(finding.row for finding in islice(run, PAIRS))]:
-            if row["seed"] in seen or len(seen) == PAIRS:
+            if row["original"] in seen or len(seen) == PAIRS:
                 continue
-            seen.add(row["seed"])
+            seen.add(row["original"])
             drawn = "words" in row
-            seed = row["unmodified"] if drawn else row_image(run, row["seed"])
+            seed = row["unmodified"] if drawn else row_image(run, row["original"])
             image = row["image"] if drawn else row["image"]["bytes"]
             how = row["words"] if drawn else f"found by {row['method']}"
             label = row["label"] if drawn else row["expected"]

@@ -30,7 +30,7 @@ PLUGINS: Sequence[Plugin] = (
         "pytest RUN/run.json --hardcase-model MODEL",
         "pip install pytest 'hardcase[teams]'",
         ("pytest", TEAMS),
-        "howto/ci.md",
+        "guides/ci.md",
     ),
     Plugin(
         "mlflow",
@@ -86,7 +86,7 @@ PLUGINS: Sequence[Plugin] = (
         "action.yml",
         "uses: OWNER/hardcase@v0",
         (),
-        "howto/ci.md",
+        "guides/ci.md",
     ),
 )
 """In the order in which ``hardcase list plugins`` shows them."""

@@ -159,4 +159,5 @@ def _model(run: Run, config: pytest.Config) -> Model:
     spec = str(config.getoption("--hardcase-model"))
     stored = run.store.settings()
     require({"data": stored.get("data")}, run.folder)
-    return Context(parse({**stored, "model": spec, "trust_pickle": False})).subject
+    config = parse({**stored, "trust_pickle": False})
+    return Context(config.model_copy(update={"model": config.model.with_name(spec)})).subject

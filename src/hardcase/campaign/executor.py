@@ -1,0 +1,57 @@
+"""Where the calls of a search are computed: here one after the other, or on a device in tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Protocol, TypeVar, runtime_checkable
+
+from hardcase.campaign.evaluator import Ask, Evaluation, Query
+from hardcase.campaign.record import Campaign
+from hardcase.tensors import steady
+from hardcase.types import Guide, Seeds
+
+__all__ = ["Executor", "SerialExecutor", "executor_of"]
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """How the shards of a campaign ask its networks; what they find does not depend on it."""
+
+    def ask(self, seeds: Seeds, guides: Sequence[Guide]) -> Callable[..., Evaluation]:
+        """Return what asks about the seeds of one shard."""
+
+    def shards(
+        self, searches: Iterable[Callable[[Ask], Found]], guides: Sequence[Guide]
+    ) -> Iterator[Found]:
+        """Yield what each search returns, in the order in which they end."""
+
+    def packed(self, pack: Callable[[Item], Found], searched: Iterable[Item]) -> Iterator[Found]:
+        """Yield what was searched as it is stored."""
+
+
+class SerialExecutor:
+    """One shard after the other, each call when it is asked for."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self.ask = partial(Query, campaign)
+
+    def shards(
+        self, searches: Iterable[Callable[[Ask], Found]], guides: Sequence[Guide]
+    ) -> Iterator[Found]:
+        return (search(self.ask) for search in searches)
+
+    def packed(self, pack: Callable[[Item], Found], searched: Iterable[Item]) -> Iterator[Found]:
+        return map(pack, searched)
+
+
+def executor_of(campaign: Campaign) -> Executor:
+    """Return what computes a campaign where its model is."""
+    if steady(campaign.subject.device):
+        return SerialExecutor(campaign)
+    from hardcase.campaign.device import DeviceExecutor
+
+    return DeviceExecutor(campaign)
