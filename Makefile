@@ -89,6 +89,7 @@ teams:  ## plug-ins with MLflow, Lightning, transformers and MAITE, then FiftyOn
 	test -x $(VENV)-teams/bin/python || $(PYTHON) -m venv $(VENV)-teams
 	$(VENV)-teams/bin/pip install -q torch==2.13.0 -e .[http,onnx,mlflow,lightning,huggingface,maite,study] pytest beartype hypothesis pyright
 	$(VENV)-teams/bin/python -m pytest -rs $(TEAMS)
+	$(VENV)-teams/bin/pip install -q 'maite<0.10' && $(VENV)-teams/bin/python -m pytest -rs $(TEAMS)/test_maite.py $(TEAMS)/test_maite_spotcheck.py
 	test -x $(VENV)-fiftyone/bin/python || $(PYTHON) -m venv $(VENV)-fiftyone
 	$(VENV)-fiftyone/bin/pip install -q torch==2.13.0 -e . fiftyone pytest beartype
 	$(VENV)-fiftyone/bin/python -m pytest -rs teams/tests/test_fiftyone.py
