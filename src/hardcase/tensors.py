@@ -262,7 +262,11 @@ def sent(x: Tensor, parts: Iterable[slice], device: torch.device) -> Iterator[Te
 
 
 def launched(
-    owner: nn.Module, call: Callable[..., Tensor], *inputs: Tensor, kind: Hashable = ""
+    owner: nn.Module,
+    call: Callable[..., Tensor],
+    *inputs: Tensor,
+    kind: Hashable = "",
+    lanes: int = 1,
 ) -> Tensor:
     """``call(*inputs)``; on a device that takes longer to launch it than to compute it, replayed.
 
@@ -271,12 +275,13 @@ def launched(
         call: What is computed.
         inputs: Its arguments; every shape is captured by itself.
         kind: Tells calls of one name and shape apart.
+        lanes: Tiles that the inputs are; on a device they are computed side by side.
     """
     if steady(inputs[0].device):
         return call(*inputs)
     from hardcase.graphs import replayed
 
-    return replayed(owner, call, *inputs, kind=kind)
+    return replayed(owner, call, *inputs, kind=kind, lanes=lanes)
 
 
 @lru_cache(maxsize=256)

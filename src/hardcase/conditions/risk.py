@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -57,6 +58,9 @@ SHOWN = 60
 """Failing images that are kept to be looked at: a random choice of all failing draws."""
 ROWS = 512
 """Images that are rendered and answered at once."""
+LANES = 4
+"""Tiles that a device renders and answers side by side: changing images waits for memory while
+another tile's network computes."""
 DEVICE_SEEDS = 256
 """Seeds that are asked about at once on a GPU."""
 Tell = Callable[[int, int], None]
@@ -365,16 +369,29 @@ def asked_under(
     tile = None if steady(z.device) else tile_in_use(z.device.type)
     kind = (names, repr(box.to_record()))
     logits = list[Tensor]()
-    for part in chunks(len(z), tile or rows):
+    for part in _calls(len(z), tile, rows):
         x, y, *claims = (table[of[part]] for table in tables)
         given = (x, y, z[part], pattern[part], *claims)
         if tile and isinstance(subject, nn.Module):
+            lanes = max(len(x) // tile, 1)
             padded = (pad_rows(one, tile) for one in given)
-            found = launched(subject, logits_of, *padded, kind=kind)[: len(x)]
+            found = launched(subject, logits_of, *padded, kind=kind, lanes=lanes)[: len(x)]
         else:
             found = logits_of(*given)
         logits.append(found)
     return torch.cat(logits)
+
+
+def _calls(count: int, tile: int | None, rows: int) -> Iterator[slice]:
+    """The rows of each call: so many on a CPU; on a device several tiles side by side while there
+    are as many left, then one by one.
+    """
+    if not tile:
+        return chunks(count, rows)
+    wide = LANES * tile
+    whole = count // wide * wide
+    single = (slice(at, min(at + tile, count)) for at in range(whole, count, tile))
+    return chain(chunks(whole, wide), single)
 
 
 def with_pattern(origin: Seeds, pattern: Int[Tensor, " m"]) -> Seeds:

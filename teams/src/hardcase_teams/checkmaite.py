@@ -1,8 +1,9 @@
 """A capability of CheckMAITE that measures a failure rate under declared conditions.
 
-It stands beside CheckMAITE's `NrtkRobustness`: that one applies each perturbation to the whole data set and tells a metric for each; this
-one asks about random conditions of a declaration, all kinds together, and tells one rate with its interval. Only CheckMAITE
-imports this module (by the entry point ``checkmaite.plugins.image_classification``); it needs `checkmaite`.
+It stands beside CheckMAITE's `NrtkRobustness`: that one applies each perturbation to the whole data
+set and tells a metric for each. This one asks about random conditions of a declaration, all kinds
+together, and tells one rate with its interval. Only CheckMAITE imports this module, by the entry
+point ``checkmaite.plugins.image_classification``.
 """
 
 from __future__ import annotations
