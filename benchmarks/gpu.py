@@ -59,12 +59,11 @@ def sized(usual: int, small: int) -> int:
 def figures(only: Sequence[str] = ()) -> Iterator[Figure]:
     """The figures called `only`, or all; one that fails is told and does not stop the others."""
     from benchmarks.gpu_parts import PARTS
-    from benchmarks.gpu_photographs import RATES
     from benchmarks.gpu_whole import WHOLE
 
     if not SMALL and not torch.cuda.is_available():
         raise SystemExit("there is no GPU here")
-    known = {**WHOLE, **RATES, **CAMPAIGNS, **PARTS}
+    known = {**WHOLE, **CAMPAIGNS, **PARTS}
     unknown = sorted(set(only) - set(known))
     if unknown:
         raise SystemExit(f"there is no figure {unknown[0]}; there are {', '.join(known)}")

@@ -6,15 +6,28 @@ the images stands the least time that their bytes take through memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 
 import torch
 
 from benchmarks.figures import Figure
-from benchmarks.gpu import DEVICE, SMALL, Measure, best, figure, sized, synchronise
+from benchmarks.gpu import (
+    DEVICE,
+    SMALL,
+    Measure,
+    best,
+    figure as gpu_figure,
+    hardware,
+    sized,
+    synchronise,
+)
 from benchmarks.gpu_whole import PHOTOGRAPHS
+from benchmarks.start_up import measured
 from hardcase.cache import cache_folder
 from hardcase.campaign.record import computing
 from hardcase.conditions.box import condition_box
@@ -28,10 +41,18 @@ from hardcase.randomness import Rng, keys_of
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images, Model, Seeds
 
+__all__ = ["figures", "hardware"]
+
+RESULT = None if SMALL else "bench-gpu-photographs"
+COMMAND = "python -m benchmarks gpu_photographs"
 NETWORK = "zoo:efficientnet-lite0"
 SAMPLES = 16
 """Samples of each image: enough that a sitting's noise is small."""
 ROWS = (64, 256, 1024)
+
+
+def figure(name: str, value: float, unit: str, goal: float, sign: str = "at least") -> Figure:
+    return replace(gpu_figure(name, value, unit, goal, sign), command=COMMAND)
 
 
 def photographs(count: int) -> Images:
@@ -126,9 +147,41 @@ def _rate(precision: str, goal: float) -> Iterator[Figure]:
     yield figure(f"gpu-photographs{suffix}", rate / alone, what, goal)
 
 
+def _whole() -> Iterator[Figure]:
+    """The whole command that measures the photographs and searches none, and its stages."""
+    folder = cache_folder() / PHOTOGRAPHS
+    words = ["run", "--model", NETWORK, "--data", f"folder:{folder}?labels=prefix&split=all"]
+    command = [*words, "--method", "none", "--device", DEVICE, "--offline", "-q", "--out"]
+    with tempfile.TemporaryDirectory() as home:
+        times = [
+            measured(Path(home) / str(number), words=command, clock="perf_counter")
+            for number in range(2)  # the first tries tiles and compiles kernels, and keeps both
+        ]
+    spent = times[-1]
+    whole = spent.pop("whole command")
+    yield figure(
+        "gpu-whole-measure",
+        whole,
+        f"s, {spent['import torch']:.1f} of it import torch",
+        4,
+        "at most",
+    )
+    for stage, seconds in sorted(spent.items(), key=lambda entry: -entry[1]):
+        yield figure(
+            f"gpu-whole-measure: {stage}", seconds, "s on the clock", 4, "together at most"
+        )
+
+
 RATES: dict[str, Measure] = {
     "gpu-conditions-same": _same,
     "gpu-conditions-decode": _decode,
     "gpu-photographs": partial(_rate, "strict", 0.85),
     "gpu-photographs-bf16": partial(_rate, "bf16", 0.85),
+    "gpu-whole-measure": _whole,
 }
+
+
+def figures(only: Sequence[str] = ()) -> Iterator[Figure]:
+    """The figures called `only`, or all."""
+    for name in only or RATES:
+        yield from RATES[name]()

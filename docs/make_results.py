@@ -319,6 +319,16 @@ def speed_gpu(tables: Tables, figure: Any) -> None:
         figure.legend(loc="outside right center", frameon=False)
 
 
+def peers_attacks(tables: Tables, figure: Any) -> None:
+    record = stored(tables.results / "peers-attacks.json")
+    titles = list(dict.fromkeys(row["table"] for row in record["rows"]))
+    for axis, title in zip(figure.subplots(1, len(titles), sharex=True), titles, strict=True):
+        rows = tables.rows("peers-attacks", title)
+        dots(axis, [(name, estimate(row["optimality"]), OURS if name == "ours" else THEIRS) for name, row in rows.items()], "optimality")
+        axis.set_title(title.removesuffix(" by AttackBench"))
+        axis.set_xlim(0, 1.05)
+
+
 Drawing = Callable[[Tables, Any], None]
 FIGURES: dict[str, tuple[Drawing, tuple[float, float], list[str], str]] = {
     "sinvad-gap": (sinvad_gap, (6.5, 2.0), ["sinvad-rq2"], "Gap between the two greatest probabilities on MNIST, by search and by counting."),
@@ -336,6 +346,7 @@ FIGURES: dict[str, tuple[Drawing, tuple[float, float], list[str], str]] = {
     "decides-risk": (decides_risk, (8, 2.6), ["decides"], "What risk adds to accuracy, loss and corruption error, and risk beside accuracy on digits of other writers, one point per recipe."),
     "repair-arms": (repair_arms, (10, 2.6), ["repair", "repair-mnist5k"], "Eight trainings of each arm. Excess risk, error on digits of other writers, worst case: less is better. Blue: the search in the loop."),
     "yardstick": (yardstick, (8.5, 4.6), ["yardstick-trainings", "yardstick-cifar10"], "Seeds whose nearest failing image is confirmed; grey: random conditions, blue: ours."),
+    "peers-attacks": (peers_attacks, (10, 1.9), ["peers-attacks"], "How close the distances of each library come to the nearest that any of them found, counted by AttackBench; blue: ours, whose images have 8 bits."),
     "speed-cpu": (speed_cpu, (9, 2.8), ["bench-cpu", "start-up"], "On two cores. Left: what the bare networks need of a campaign's time, the rest is ours. Right: where the time of the smallest run goes."),
     "speed-gpu": (speed_gpu, (10, 2.6), ["bench-gpu"], "On one H200. Left: rates as a share of the bare networks at their best batch; red: what was asked for. Right: what a whole command needs besides its search."),
 }  # fmt: skip
