@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hardcase import tensors
 from hardcase.conditions.box import condition_box
 from hardcase.conditions.declared import PROFILES, Conditions
 from hardcase.imaging import fused
@@ -58,6 +59,7 @@ def played(library, monkeypatch):
     def usable(x, *others):
         return not fused._off and not any(one.requires_grad for one in (x, *others))
 
+    monkeypatch.setattr(tensors, "_steady", set())  # this processor plays a device
     monkeypatch.setattr(fused, "_launch", launch)
     monkeypatch.setattr(fused, "usable", usable)
     return launched

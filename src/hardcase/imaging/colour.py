@@ -13,10 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from hardcase.imaging import fused
 from hardcase.imaging.blur import mirrored
 from hardcase.imaging.resample import combine, spread, spread_across
-from hardcase.tensors import constant, per_row
+from hardcase.tensors import constant, per_row, steady
 
 Batch = Float[Tensor, "m c h w"]
 
@@ -48,10 +47,14 @@ def lit(
     """Images in another light: exposure and shade (at control points) of together `limit` stops at
     most, a white balance where there are colours, mid-tones and contrast; see `relit`.
     """
-    colours = () if balance is None else (balance,)
-    if fused.usable(x, exposure, shade, *colours, gamma, contrast):
-        wide, down = spread_across(shade, *x.shape[2:])
-        return fused.light(x, (exposure, gamma - 1, contrast), balance, wide, down, limit, ENCODING)
+    if not steady(x.device):
+        from hardcase.imaging import fused
+
+        colours = () if balance is None else (balance,)
+        if fused.usable(x, exposure, shade, *colours, gamma, contrast):
+            wide, down = spread_across(shade, *x.shape[2:])
+            rows = (exposure, gamma - 1, contrast)
+            return fused.light(x, rows, balance, wide, down, limit, ENCODING)
     stops = (per_row(exposure, x) + spread(shade, *x.shape[2:])).clamp(-limit, limit)
     if balance is not None:
         stops = stops + balance
@@ -166,10 +169,13 @@ def compressed(
     """
     colours = x.shape[1] == 3
     tables = (LUMA_STEPS, CHROMA_STEPS, CHROMA_STEPS) if colours else (LUMA_STEPS,)
-    if halved is None and x.shape[1] in (1, 3) and fused.usable(x, quality):
-        matrices = (constant(matrix, x.dtype, x.device) for matrix in (TO_YCC, TO_RGB))
-        steps = constant(tables, x.dtype, x.device)
-        return fused.compress(x, steps, _cosines(x), _scale(quality), *matrices)
+    if halved is None and not steady(x.device):
+        from hardcase.imaging import fused
+
+        if x.shape[1] in (1, 3) and fused.usable(x, quality):
+            matrices = (constant(matrix, x.dtype, x.device) for matrix in (TO_YCC, TO_RGB))
+            steps = constant(tables, x.dtype, x.device)
+            return fused.compress(x, steps, _cosines(x), _scale(quality), *matrices)
     planes = x.detach() * 255 - 128
     if not colours:
         return (x + _losses(planes, tables, quality) / 255).clamp(0, 1)

@@ -16,10 +16,9 @@ from jaxtyping import Float, Int, Int32
 from torch import Tensor
 from torch.nn import functional
 
-from hardcase.imaging import fused
 from hardcase.imaging.resample import spread
 from hardcase.randomness import Rng
-from hardcase.tensors import per_row, to_bytes
+from hardcase.tensors import per_row, steady, to_bytes
 
 Batch = Float[Tensor, "m c h w"]
 Layer = Float[Tensor, "m 1 h w"]
@@ -66,8 +65,11 @@ class Draws:
 
 def content_key(x: Batch) -> Int[Tensor, " m"]:
     """A 32-bit hash of each image's bytes, the same on every device and beside any others."""
-    if fused.usable(x.detach()):
-        return _mixed(fused.content(x.detach())).long() & WORD
+    if not steady(x.device):
+        from hardcase.imaging import fused
+
+        if fused.usable(x.detach()):
+            return _mixed(fused.content(x.detach())).long() & WORD
     values = to_bytes(x).flatten(1).int()
     place = torch.arange(1, values.shape[1] + 1, device=x.device, dtype=torch.int32)
     weights = _mixed(place) | 1
@@ -97,8 +99,11 @@ def grainy(x: Batch, key: Int[Tensor, " m"], strength: Float[Tensor, " m"]) -> B
     """Images with `grain`, as a sensor makes it: `strength` is its deviation in white, and more
     than half of it is left in black.
     """
-    if fused.usable(x, strength):
-        return fused.grain(x, key, strength, UNIFORM)
+    if not steady(x.device):
+        from hardcase.imaging import fused
+
+        if fused.usable(x, strength):
+            return fused.grain(x, key, strength, UNIFORM)
     bright = (0.4 + 0.6 * x.clamp(0, 1)).sqrt()
     return (x + per_row(strength, x) * grain(x, key) * bright).clamp(0, 1)
 

@@ -15,8 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from hardcase.imaging import fused
-from hardcase.tensors import constant
+from hardcase.tensors import constant, steady
 
 
 def centred_places(height: int, width: int, like: Tensor) -> Float[Tensor, "1 2 h w"]:
@@ -48,8 +47,11 @@ def pose(
     top = _aside(top_view, distance)
     turn = rotation.deg2rad()
     rows = (down, right, *left, *top, zoom, turn.cos(), turn.sin(), shear)
-    if fused.usable(places, *rows):
-        return fused.pose(places, rows)
+    if not steady(places.device):
+        from hardcase.imaging import fused
+
+        if fused.usable(places, *rows):
+            return fused.pose(places, rows)
     down, right, *aside, zoom, cosine, sine, shear = (row[:, None, None] for row in rows)
     y = places[:, 0] - down
     x = places[:, 1] - right
@@ -85,8 +87,11 @@ def resample(
     exactly.
     """
     count, channels, height, width = x.shape
-    if fused.usable(x.detach(), places):
-        return fused.resample(x.detach(), places)
+    if not steady(x.device):
+        from hardcase.imaging import fused
+
+        if fused.usable(x.detach(), places):
+            return fused.resample(x.detach(), places)
     flat = x.detach().flatten(2)
     top, below, down = _neighbours(places[:, 0], height)
     left, beside, right = _neighbours(places[:, 1], width)
