@@ -14,15 +14,19 @@ needed by a test of the core. ``make peers`` installs the libraries into an envi
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
 import types
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from hardcase.errors import Problem
 
-__all__ = ["library", "versions"]
+__all__ = ["library", "machine", "versions"]
 
 ASIDE = ("visdom", "wandb", "torchvision", "torchvision.transforms", "torchvision.datasets")
 """Libraries that peers import for pictures, records and downloads; none of them takes part in what is measured."""
@@ -58,6 +62,16 @@ def library(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise Problem(f"{name} cannot be imported: {error}.", fix="make peers") from error
+
+
+def machine() -> str:
+    """The processor on which something was timed, and how many of its threads took part."""
+    name = platform.processor() or platform.machine()
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), name)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {cores} cores of it"
 
 
 def versions(*names: str) -> str:

@@ -25,7 +25,7 @@ import hardcase as hc
 from hardcase.errors import choice
 from hardcase.suite.tables import Outcome, Table
 from hardcase_studies.bench import Bench, share, table_of
-from hardcase_studies.peers import library, versions
+from hardcase_studies.peers import library, machine, versions
 from hardcase_studies.peers.networks import attacked
 
 STEPS = 40
@@ -58,6 +58,7 @@ def run(bench: Bench) -> Outcome:
         tables.append(_table(name, norm, results))
     notes = [
         about,
+        machine(),
         f"PGD: {STEPS} steps, each 2.5 times the radius over their number; C&W: {ROUNDS} weights with {ROUND} steps of {ADAM} each",
         "optimality: AttackBench's local optimality in the lower envelope of the rows; median distance over all images, none found is infinite",
         "seconds: of the attack as AttackBench takes them, its own counting left out; read them as ratios in one table",

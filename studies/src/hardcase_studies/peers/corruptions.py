@@ -23,7 +23,7 @@ from hardcase.errors import Problem
 from hardcase.suite.tables import Outcome
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase_studies.bench import Bench, table_of
-from hardcase_studies.peers import library, versions
+from hardcase_studies.peers import library, machine, versions
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -39,6 +39,7 @@ def run(bench: Bench) -> Outcome:
         rows.append(_row(name, x, theirs))
     shared = [row for row in rows if row["ours"] != "not ours"]
     notes = [
+        machine(),
         f"{len(x)} images of {tuple(x.shape[1:])}; {len(shared)} of {len(names)} corruptions are ours too",
         "mean change: grey levels by which the corrupted images lie from the originals, ours over theirs, severities 1 to 5",
         "apart: mean grey levels between the two corrupted images at severity 3; what is random differs by its draws",

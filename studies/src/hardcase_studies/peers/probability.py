@@ -19,6 +19,7 @@ from hardcase.statistics import bounded_mean_interval
 from hardcase.suite.tables import Outcome
 from hardcase.tensors import to_grid
 from hardcase_studies.bench import Bench, table_of
+from hardcase_studies.peers import machine
 from hardcase_studies.peers.networks import attacked
 
 ROWS = 1024
@@ -65,6 +66,7 @@ def run(bench: Bench) -> Outcome:
     ]
     notes = [
         about,
+        machine(),
         f"box of ±{radius:.4g} around each image, clipped to [0, 1], rounded to 8 bits in both; same network, other random numbers",
         f"PRBench's rate lies {'inside' if inside else 'OUTSIDE'} our interval; the share of their queries that ours takes is"
         f" {len(x) * SAMPLES / (len(x) * theirs):.3f}",
