@@ -98,7 +98,7 @@ PEERS := attackbenchlib==2.0.2 foolbox==3.3.4 eagerpy torchattacks==3.5.1 adv-li
 
 peers:  ## libraries of others in an environment beside .venv, and what they say of us; then python -m benchmarks peers
 	test -x $(VENV)-peers/bin/python || $(PYTHON) -m venv $(VENV)-peers
-	$(VENV)-peers/bin/pip install -q torch==2.13.0 -e . tqdm opencv-python-headless scikit-image
+	$(VENV)-peers/bin/pip install -q torch==2.13.0 -e . tqdm six opencv-python-headless scikit-image
 	$(VENV)-peers/bin/pip install -q --no-deps $(PEERS)
 	$(VENV)-peers/bin/hardcase reproduce peers-attacks --keep results
 	$(VENV)-peers/bin/hardcase reproduce peers-corruptions --keep results

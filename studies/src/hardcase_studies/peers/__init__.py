@@ -28,7 +28,7 @@ from hardcase.errors import Problem
 
 __all__ = ["library", "machine", "versions"]
 
-ASIDE = ("visdom", "wandb", "torchvision", "torchvision.transforms", "torchvision.datasets")
+ASIDE = ("git", "requests", "visdom", "wandb", "torchvision", "torchvision.transforms", "torchvision.datasets")
 """Libraries that peers import for pictures, records and downloads; none of them takes part in what is measured."""
 
 
