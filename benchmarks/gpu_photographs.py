@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -22,7 +23,7 @@ from benchmarks.gpu import (
     Measure,
     best,
     figure as gpu_figure,
-    hardware,
+    hardware as gpu_hardware,
     sized,
     synchronise,
 )
@@ -43,12 +44,21 @@ from hardcase.types import Images, Model, Seeds
 
 __all__ = ["figures", "hardware"]
 
+NOTES = (
+    "Photographs: 1,000 of ImageNet's validation set, EfficientNet-Lite0, handheld conditions.",
+    "The network alone is asked in NCHW through the same wrapper (its normalisation is part of it).",
+)
 RESULT = None if SMALL else "bench-gpu-photographs"
 COMMAND = "python -m benchmarks gpu_photographs"
 NETWORK = "zoo:efficientnet-lite0"
 SAMPLES = 16
 """Samples of each image: enough that a sitting's noise is small."""
 ROWS = (64, 256, 1024)
+
+
+def hardware() -> dict[str, Any]:
+    """What these figures were measured on, and of what."""
+    return {**gpu_hardware(), "data": "photographs of the cache", "notes": list(NOTES)}
 
 
 def figure(name: str, value: float, unit: str, goal: float, sign: str = "at least") -> Figure:

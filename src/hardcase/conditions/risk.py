@@ -58,7 +58,7 @@ SHOWN = 60
 """Failing images that are kept to be looked at: a random choice of all failing draws."""
 ROWS = 512
 """Images that are rendered and answered at once."""
-LANES = 4
+LANES = 2
 """Tiles that a device renders and answers side by side: changing images waits for memory while
 another tile's network computes."""
 DEVICE_SEEDS = 256
