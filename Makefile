@@ -34,9 +34,10 @@ browser: venv  ## what needs Chromium and PostgreSQL (apt) or axe-core (npm); ea
 	HARDCASE_BROWSER=1 $(BIN)/python -m pytest -rs -m browser
 
 lint: venv
-	$(BIN)/ruff check --no-cache conftest.py src studies study teams tests benchmarks examples
-	$(BIN)/ruff format --check conftest.py src studies study teams tests benchmarks
+	$(BIN)/ruff check --no-cache conftest.py src studies study teams tests benchmarks examples tools
+	$(BIN)/ruff format --check conftest.py src studies study teams tests benchmarks tools
 	$(BIN)/mypy
+	$(BIN)/python tools/words.py
 
 bench: venv  ## speed as ratios in one run, collected in results/bench-cpu.json
 	$(BIN)/python -m benchmarks
@@ -66,8 +67,9 @@ torture: venv  ## the long form of the crash tests, and those that need a Ray cl
 	HARDCASE_TORTURE=long $(BIN)/python -m pytest -m long
 	HARDCASE_PLAYED_DEVICE="tile=16" $(BIN)/python -m pytest $(PLAYED)
 
-catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, written from the registry
+catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, from the registry; the schema of run.json
 	$(BIN)/python -m hardcase.catalogue
+	$(BIN)/python -m hardcase.runs.schema
 
 results: venv  ## figures, results/tables and what is between marks in docs, written from results/*.json; measures nothing; CHECK=--check: are stored speeds of this code?
 	$(BIN)/python docs/make_results.py $(CHECK)

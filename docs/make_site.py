@@ -29,7 +29,6 @@ ROOT_PAGES = {
     "RELEASING.md": "releasing.md",
 }
 """Pages of the repository's root, and their names on the site."""
-ROOMS = ["data", "models", "methods", "spaces", "searches", "objectives", "oracles", "guides", "criteria", "generators", "judges", "testing"]
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -118,6 +117,7 @@ def _cell(text: str) -> str:
 def python() -> Iterator[tuple[str, str]]:
     """A page for the package and each of its rooms: every public name with its docstring."""
     import hardcase
+    from make_tables import ROOMS
 
     lines = ["# Python", "", "`import hardcase as hc`: the names below, each loaded when it is first used.", ""]
     lines += ["```{toctree}", ":maxdepth: 1", "", *(f"python-{room}" for room in ROOMS), "```", ""]

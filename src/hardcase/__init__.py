@@ -14,6 +14,7 @@ from hardcase.lazy import lazy
 if TYPE_CHECKING:
     from hardcase import (
         analysis as analysis,
+        conditions as conditions,
         criteria as criteria,
         data as data,
         generators as generators,

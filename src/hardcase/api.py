@@ -17,7 +17,6 @@ from typing import Any, Unpack
 import torch
 
 from hardcase.analysis.conditions import extremes, keep_shown
-from hardcase.analysis.references import beside_runs
 from hardcase.cache import free
 from hardcase.campaign.claims import claim_context
 from hardcase.campaign.in_memory import search_campaign
@@ -34,7 +33,6 @@ from hardcase.models.health import Health, answers, check as _check
 from hardcase.models.load import Loading, model_of
 from hardcase.request import Request, SearchSettings, Settings, refuse_unused
 from hardcase.runs import phases, start
-from hardcase.runs.files import locked
 from hardcase.runs.folder import Store, refuse_used
 from hardcase.runs.identity import require, same_source
 from hardcase.runs.plan import measure_plan, plan_of
@@ -47,6 +45,11 @@ from hardcase.types import Budget, Findings, Images, Method, Model
 __all__ = ["Execution", "Witnesses", "check", "conduct", "resume", "run", "search"]
 
 _log = logging.getLogger(__name__)
+
+PARTS = (
+    *("method", "options", "images", "seed", "budget", "peers", "witnesses", "train", "baseline"),
+)
+"""Arguments of `run` that are no settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,22 +144,24 @@ def search(
         True
     """
     refuse_unused(settings, SearchSettings.__annotations__, "hc.search")
-    how = execution or Execution()
-    if how.workers > 1 or how.cluster is not None:
+    if execution is not None and (execution.workers > 1 or execution.cluster is not None):
         raise Problem(
             "hc.search computes in this process; workers and a cluster belong to hc.run.",
             fix="hc.run(...), or an Execution without them",
         )
-    context = _context_of(
+    context = context_of(
         model,
         data,
-        request=_request(settings, seed=seed, budget=budget, execution=how, witnesses=witnesses),
+        settings,
         method=method,
         options=options,
-        seeds=images,
+        images=images,
+        seed=seed,
+        budget=budget,
         peers=peers,
         witnesses=witnesses,
         train=train,
+        execution=execution,
     )
     chosen = context.seeds.images()
     right = answers(context.subject, chosen).argmax(1) == chosen.y
@@ -224,22 +229,25 @@ def run(
         True
     """
     refuse_unused(settings, Settings.__annotations__, "hc.run")
-    how = execution or Execution()
-    context = _context_of(
+    context = context_of(
         model,
         data,
-        request=_request(settings, seed=seed, budget=budget, execution=how, witnesses=witnesses),
+        settings,
         method=method,
         options=options,
-        seeds=images,
+        images=images,
+        seed=seed,
+        budget=budget,
         peers=peers,
         witnesses=witnesses,
         train=train,
         baseline=baseline,
+        execution=execution,
         measured=True,
     )
     folder = folder_for(context.config, out)
-    done = conduct(context, folder, nullcontext(how.watcher), say=_log.warning)
+    watcher = (execution or Execution()).watcher
+    done = conduct(context, folder, nullcontext(watcher), say=_log.warning)
     _log.warning("the run is in %s", folder)
     return done
 
@@ -284,14 +292,19 @@ def conduct(
     with watching as watcher:
         plan = measure_plan(context)
         store = (phases.reopen if again else phases.begin)(plan, folder, watcher)
-        with phases.failing_is_stored(store, "measure"):
+        with store.writing(), phases.failing_is_stored(store, "measure"):
+            before = phases.status_of(store.record(), "measure")
             if not phases.measure(plan, store, watcher):
-                return Run(folder)
-            keep_measured(context, Run(folder), plan.images)
-        if not _search(context, store, watcher):
-            return Run(folder)
-        watcher.enter("check", store.record())
-        return _check_findings(context, Run(folder), watcher, say)
+                return Run(store)
+            if before != "done" or read_beside(store, CONDITIONS) is None:
+                keep_measured(context, Run(store), plan.images)
+        with store.writing():
+            searched = _search(context, store, watcher)
+        if searched:
+            with store.writing():
+                watcher.enter("check", store.record())
+                _check_findings(context, store, say)
+        return Run(store)
 
 
 def _search(context: Context, store: Store, watcher: Watcher) -> bool:
@@ -304,7 +317,8 @@ def _search(context: Context, store: Store, watcher: Watcher) -> bool:
     if before == "done":
         return start.search(plan_of(context), store, watcher)
     if context.config.method.name == NO_SEARCH:
-        _skip(store, "search", "the run was asked for without a search")
+        why = "the run was asked for without a search"
+        phases.set_phase(store, "search", phases.phase("skipped", why))
         return True
     try:
         with phases.failing_is_stored(store, "search"):
@@ -313,7 +327,7 @@ def _search(context: Context, store: Store, watcher: Watcher) -> bool:
         if problem.code != NO_SEEDS:
             raise
         watcher.say(problem.what)  # what was measured stands
-        _skip(store, "search", problem.what)
+        phases.set_phase(store, "search", phases.phase("skipped", problem.what))
         return True
 
 
@@ -321,36 +335,26 @@ def keep_measured(context: Context, run: Run, images: ImageSet) -> None:
     """Keep what is chosen when all is measured: failing samples as images, and how the failure
     rate compares with those of stored runs.
     """
-    if read_beside(run.store, CONDITIONS) is not None:
-        return
     measured = phases.measured_rows(run.store)
-    with locked(run.folder):
-        record = run.store.record()
-        risk = record["risk"]
-        models = risk["baselines"][: len(context.baselines)]
+    risk = run.record["risk"]
+    models = risk["baselines"][: len(context.baselines)]
+    stored: list[dict[str, Any]] = []
+    if context.stored_baselines:
         stored = beside_runs(run, measured, context.stored_baselines)
-        more: dict[str, Any] = {}
-        if context.conditions is not None:
-            asked = {name: getattr(context.conditions, name) for name in ("rare", "worst")}
-            more = extremes(measured, context.measurement, images, **asked)
-        risk = {**risk, "baselines": [*models, *stored]}
-        run.store.write_record({**record, "risk": risk, **more})
-        keep_shown(run, measured, context.measurement, images)
+    more: dict[str, Any] = {}
+    if context.conditions is not None:
+        asked = {name: getattr(context.conditions, name) for name in ("rare", "worst")}
+        more = extremes(measured, context.measurement, images, **asked)
+    risk = {**risk, "baselines": [*models, *stored]}
+    run.store.write_record({**run.record, "risk": risk, **more})
+    keep_shown(run, measured, context.measurement, images)
 
 
-def _skip(store: Store, name: str, why: str) -> None:
-    with locked(store.folder):
-        phases.set_phase(store, name, phases.phase("skipped", why))
-
-
-def _check_findings(
-    context: Context, run: Run, watcher: Watcher, say: Callable[[str], None]
-) -> Run:
+def _check_findings(context: Context, store: Store, say: Callable[[str], None]) -> None:
     """Measure the coverage that was asked for, and judge what was found."""
-    store = run.store
-    if phases.status_of(run.record, "check") in ("done", "skipped"):
-        return run
-    done = run
+    done = Run(store)
+    if phases.status_of(done.record, "check") in ("done", "skipped"):
+        return
     began = monotonic()
     with phases.failing_is_stored(store, "check"):
         if context.config.criteria is not None and store.searching:
@@ -366,10 +370,8 @@ def _check_findings(
                 say(text)
             why = heard[-1] if heard and done.verdicts is None else ""
         said = phases.phase("skipped", why) if why else phases.phase("done")
-        with locked(store.folder):
-            elapsed = round(monotonic() - began, 3)
-            phases.set_phase(store, "check", {**said, "elapsed": elapsed})
-    return Run(run.folder)
+        elapsed = round(monotonic() - began, 3)
+        phases.set_phase(store, "check", {**said, "elapsed": elapsed})
 
 
 def resume(
@@ -422,7 +424,10 @@ def resume(
             fix="hc.resume(folder, subject, data, ...) with what hc.run was given",
         )
     else:
-        context = _resumed(subject, data, execution or Execution(), **arguments)
+        settings = {name: one for name, one in arguments.items() if name not in PARTS}
+        refuse_unused(settings, Settings.__annotations__, "hc.resume")
+        parts = {name: one for name, one in arguments.items() if name in PARTS}
+        context = context_of(subject, data, settings, execution=execution, measured=True, **parts)
     return conduct(context, folder, nullcontext(watcher), again=True, say=_log.warning)
 
 
@@ -443,43 +448,8 @@ def check(subject: Any, data: Any, *, allow_low_accuracy: bool = False) -> Healt
         >>> hc.check(toy_subject(), toy_images(16)).accuracy
         1.0
     """
-    request = _request({}, seed=0, budget=None, execution=Execution(), witnesses=None)
-    context = _context_of(subject, data, request=request, method="pgd")
+    context = context_of(subject, data, method="pgd")
     return _check(context.subject, context.seeds, allow_low_accuracy=allow_low_accuracy)
-
-
-def _resumed(
-    subject: Any,
-    data: Any,
-    execution: Execution,
-    *,
-    seed: int = 0,
-    budget: Budget | None = None,
-    witnesses: Any = None,
-    method: str | Method | None = None,
-    options: Mapping[str, Any] | None = None,
-    images: int | None = None,
-    peers: Sequence[Any] = (),
-    train: Any = None,
-    baseline: Any = (),
-    **settings: Any,
-) -> Context:
-    """The context of a run that was started from Python, given what `run` was given."""
-    refuse_unused(settings, Settings.__annotations__, "hc.resume")
-    request = _request(settings, seed=seed, budget=budget, execution=execution, witnesses=witnesses)
-    return _context_of(
-        subject,
-        data,
-        request=request,
-        method=method,
-        options=options,
-        seeds=images,
-        peers=peers,
-        witnesses=witnesses,
-        train=train,
-        baseline=baseline,
-        measured=True,
-    )
 
 
 def _request(
@@ -487,17 +457,17 @@ def _request(
     *,
     seed: int,
     budget: Budget | None,
-    execution: Execution,
+    execution: Execution | None,
     witnesses: Any,
 ) -> Request:
     """What Python asks for by name, each setting once."""
     request = Request().ask(settings, "python")
-    sizes = {"shard": execution.shard, "round": execution.rounds}
+    how = execution or Execution()
     computing = {
-        "campaign": sizes,
-        "batch_size": execution.batch,
-        "workers": execution.workers,
-        "cluster": execution.cluster,
+        "campaign": {"shard": how.shard, "round": how.rounds},
+        "batch_size": how.batch,
+        "workers": how.workers,
+        "cluster": how.cluster,
     }
     request.ask(computing, "python", "Execution")
     if isinstance(witnesses, Witnesses):
@@ -505,23 +475,36 @@ def _request(
     return request.ask({"seed": seed, "budget": asdict(budget or Budget())}, "python")
 
 
-def _context_of(
+def context_of(
     subject: Any,
     data: Any,
+    settings: Mapping[str, Any] | None = None,
     *,
-    request: Request,
     method: str | Method | None = None,
     options: Mapping[str, Any] | None = None,
-    seeds: int | None = None,
+    images: int | None = None,
+    seed: int = 0,
+    budget: Budget | None = None,
     peers: Sequence[Any] = (),
     witnesses: Witnesses | str | Sequence[Any] | None = None,
     train: Any = None,
     baseline: Any = (),
+    execution: Execution | None = None,
     measured: bool = False,
 ) -> Context:
-    """The context of a run whose parts are names or whatever the user has."""
-    if seeds is not None and seeds < 1:
-        raise Problem(f"images is {seeds}; it must be at least 1.")
+    """Return the context of a run whose parts are names or whatever the user has.
+
+    Args:
+        subject, data, method, options, images, seed, budget, peers: As for `run`.
+        witnesses, train, baseline, execution: As for `run`.
+        settings: Those of `run` that are no arguments of their own.
+        measured: All images are measured, and some of them searched from.
+    """
+    request = _request(
+        settings or {}, seed=seed, budget=budget, execution=execution, witnesses=witnesses
+    )
+    if images is not None and images < 1:
+        raise Problem(f"images is {images}; it must be at least 1.")
     models = witnesses.models if isinstance(witnesses, Witnesses) else witnesses
     built = method is not None and not isinstance(method, str)
     wanted = request.values
@@ -535,26 +518,26 @@ def _context_of(
     request.ask({"model": stated}, "python")
     live = (subject, data, method, train, *peers, *_several(models), *_several(baseline))
     if all(one is None or isinstance(one, str) for one in live):
-        request.ask({"model": subject, "data": data, "images": seeds}, "python")
+        request.ask({"model": subject, "data": data, "images": images}, "python")
         request.ask({"baseline": tuple(_several(baseline)) or None}, "python")
         request.ask({"peers": tuple(peers) or None}, "python")
         chosen = method or _chosen(request.values)
         request.ask({"method": {**(options or {}), "name": chosen}}, "python")
         return Context(request.config(), witnesses=models)
     data = _with_claims(data, str(wanted.get("task", "auto")))
-    images, rest = _data_of(data, seeds, request.values.get("seed", 0), whole=measured)
-    some = sample_of(images)
+    source, rest = _data_of(data, images, request.values.get("seed", 0), whole=measured)
+    some = sample_of(source)
     loaded = partial(_network, some=some, settings=wanted)
     network = subject if isinstance(subject, str) else loaded(subject)
     if isinstance(models, str | None):
         others: Any = models
     else:
         others = [one if isinstance(one, str) else loaded(one) for one in models]
-    if measured and seeds is not None:
-        request.ask({"images": seeds}, "python")
+    if measured and images is not None:
+        request.ask({"images": images}, "python")
     return Context.of(
         network,
-        images,
+        source,
         method or _chosen({"model": subject}, network),
         options=options,
         peers=[_peer(each, loaded) for each in peers],

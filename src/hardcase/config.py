@@ -72,10 +72,6 @@ class ModelConfig(_Section):
     """Requests per second, at most, of all workers together."""
     timeout: float | None = Field(None, gt=0)
     """Seconds for one answer; 30 for servers, no limit for others."""
-    retries: int = Field(5, ge=0)
-    """Further attempts of a request that fails."""
-    cache: int = Field(100_000, ge=0)
-    """Answers that are kept, so that equal images are asked once."""
     label_only: bool = False
     """Use nothing but the predicted label."""
     threshold: float = Field(0.5, gt=0, lt=1)
@@ -180,7 +176,6 @@ class Config(_Section):
     map: str | None = None
     generator: str | None = None
     target: int | str | None = None
-    criterion: str | None = None
     criteria: str | None = None
     conditions: str | dict[str, Any] | None = None
     """Declared conditions under which the risk is measured: a profile, a file, a table or none."""
@@ -190,8 +185,6 @@ class Config(_Section):
     """Images that are measured; by default all of the split, as far as a minute is enough."""
     effects: bool | None = None
     """Measure the effect of every condition; by default where there is time for it."""
-    rare: bool = False
-    """Also estimate failing volumes of images without a failing draw, by splitting."""
     oracle: (
         Literal["label", "disagreement", "non-finite", "surprise", "any", "regression"] | None
     ) = None
@@ -379,6 +372,12 @@ def _exchanged(config: Config) -> None:
 def is_run(name: Any) -> bool:
     """Whether a baseline is the folder of a run rather than a model."""
     return isinstance(name, str) and (named_path(name) / "run.json").is_file()
+
+
+def previous(config: Config) -> str | None:
+    """Return the version before, of which a search looks for regressions; None without one."""
+    first = next(iter(config.baseline), None)
+    return None if first is None or is_run(first) else first
 
 
 def _known_method(method: MethodConfig) -> None:

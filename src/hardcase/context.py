@@ -17,7 +17,7 @@ from torch import Tensor
 from hardcase.campaign.claims import image_of
 from hardcase.campaign.loop import rows_per_call, seconds_per_seed, seeds_in_time
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
-from hardcase.config import NO_SEARCH, Config, is_run, typed_options
+from hardcase.config import NO_SEARCH, Config, ModelConfig, is_run, typed_options
 from hardcase.data.files import ImageSet, Stream
 from hardcase.errors import Problem
 from hardcase.models.adapters import ClientConfig
@@ -361,7 +361,7 @@ class Context(CampaignSplits):
     def model(self, spec: str, *, label_only: bool | None = None) -> Model:
         """The model that `spec` names, loaded as this campaign loads models."""
         config = self.config
-        names = (field.name for field in fields(ClientConfig))
+        names = {field.name for field in fields(ClientConfig)} & ModelConfig.model_fields.keys()
         client = ClientConfig(**{name: getattr(config.model, name) for name in names})
         if client.rate is not None:  # requests per second are shared out over the workers
             client = replace(client, rate=client.rate / config.workers)
@@ -478,8 +478,7 @@ class Context(CampaignSplits):
             return None
         from hardcase.conditions.declared import Conditions, usual_profile
 
-        found = Conditions.load(usual_profile(self.shape) if declared is None else declared)
-        return replace(found, rare=found.rare or self.config.rare)
+        return Conditions.load(usual_profile(self.shape) if declared is None else declared)
 
     @cached_property
     def baselines(self) -> tuple[Model, ...]:
@@ -555,21 +554,18 @@ class Context(CampaignSplits):
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The method's options, the criterion's flag among them, checked, as is everything else
+        """The method's options, checked, as is everything else
         that is asked of the method.
         """
         part = self.part
         settings = self.config.method.options()
-        if self.config.criterion:
-            settings = {**settings, "criterion": self.config.criterion}
         if settings:
             settings = typed_options(part, settings)
         if not settings.get("search"):  # another search has needs of its own
             check_offer(part, self.subject.name, self.subject.offers, OFFERS)
-        taken = {*part.given, *({"criterion"} & part.options.keys())}
-        flags = {"target": "target", "generator": "space", "criterion": "criterion"}
+        flags = {"target": "target", "generator": "space"}
         for flag, needed in flags.items():
-            if getattr(self.config, flag) is not None and needed not in taken:
+            if getattr(self.config, flag) is not None and needed not in part.given:
                 raise Problem(
                     f'method "{part.name}" takes no {flag}.',
                     fix=f"leave out {flag}, or another method",
@@ -587,7 +583,13 @@ class Context(CampaignSplits):
         """The recipe with its options, and with what it asks this context for."""
         if self._method is not None:
             named = self._method.details.get("options", {})
-            return self._within_conditions(self._method, named)
+            bounded = self._within_conditions(self._method, named)
+            if bounded is not self._method and self.conditions is not None:
+                _log.warning(
+                    "%s, which was given built, is searched as a copy within the conditions %s",
+                    *(bounded.name, self.conditions.name),
+                )
+            return bounded
         part = self.part
         options = self.options
         card = None

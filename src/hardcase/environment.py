@@ -82,23 +82,23 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How words begin that a spreadsheet takes for a formula."""
 
 
-def redact(text: str, secrets: Iterable[str] | None = None) -> str:
+def redact(text: str, hidden: Iterable[str] | None = None) -> str:
     """`text` without the secrets of this process, and without passwords in addresses.
 
     Args:
         text: What leaves the process.
-        secrets: The secrets, where they were looked up before.
+        hidden: The secrets, where they were looked up before.
 
     Example:
         >>> redact("postgresql://ann:pass@host/db")
         'postgresql://ann:***@host/db'
     """
-    for secret in _secrets() if secrets is None else secrets:
+    for secret in secrets() if hidden is None else hidden:
         text = text.replace(secret, "***")
     return _PASSWORD.sub(r"\1***@", text) if "@" in text else text
 
 
-def _secrets() -> list[str]:
+def secrets() -> list[str]:
     """The secrets of this process; of less than four letters, every other word would be spoilt."""
     known = (os.environ.get(name, "").strip() for name in _SECRETS)
     return [secret for secret in known if len(secret) >= 4]
@@ -106,7 +106,7 @@ def _secrets() -> list[str]:
 
 def redacted(value: Any, clean: Callable[[str], str] | None = None) -> Any:
     """A tree of JSON with every text in it made clean; by default of secrets."""
-    clean = clean or partial(redact, secrets=_secrets())
+    clean = clean or partial(redact, hidden=secrets())
     whole: Any = [value]
     waiting = [whole]
     while waiting:

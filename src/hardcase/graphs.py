@@ -30,7 +30,9 @@ LARGE = 2**24
 what they launch even for sixty photographs.
 """
 MAX_GRAPHS = 32
-"""Captured calls of one network: each holds memory of the device, and shapes may be many."""
+"""Captured calls of one network: shapes may be many."""
+GRAPHS_SHARE = 1 / 16
+"""Share of a device's memory that the captured calls of one network may hold."""
 FIRST = 4
 """Calls of a large input before it is captured: a capture takes the time of five."""
 WARM = 3
@@ -46,12 +48,13 @@ class CapturedCall:
     """A call captured once: places for its inputs, and outputs that each replay writes anew.
 
     Fill `inputs` and call it, then read `out`. On a CPU, where a device is only played, the call
-    itself is repeated.
+    itself is repeated. `share` is how much of the device's memory the capture holds.
     """
 
     def __init__(self, call: Call, *inputs: Tensor) -> None:
         self.inputs = tuple(one.clone() for one in inputs)
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.share = 0.0
         if not self.inputs[0].is_cuda:
             self.call = call  # a graph does not hold on to its network
             self.out = tuple(call(*self.inputs))
@@ -63,6 +66,7 @@ class CapturedCall:
             for _ in range(WARM):
                 call(*self.inputs)
             torch.cuda.synchronize()
+            before = torch.cuda.memory_reserved()
             graph = torch.cuda.CUDAGraph()
             # the shard before is packed by another thread, which may use the device meanwhile
             graph.capture_begin(capture_error_mode="thread_local")
@@ -71,6 +75,8 @@ class CapturedCall:
             finally:
                 graph.capture_end()
         torch.cuda.current_stream().wait_stream(aside)
+        held = torch.cuda.memory_reserved() - before
+        self.share = held / torch.cuda.get_device_properties(inputs[0].device).total_memory
         self.graph = graph
 
     def __call__(self) -> None:
@@ -89,14 +95,17 @@ class CapturedCall:
 
 
 class CapturedCalls(dict[Hashable, CapturedCall | None]):
-    """Captured calls by what tells them apart, the newest of them; elsewhere, copied or pickled,
-    there are none yet.
+    """Captured calls by what tells them apart, as many of the newest as may be held; elsewhere,
+    copied or pickled, there are none yet.
     """
 
     def __setitem__(self, key: Hashable, value: CapturedCall | None) -> None:
-        if key not in self and len(self) >= MAX_GRAPHS:
-            del self[next(iter(self))]
         super().__setitem__(key, value)
+        while len(self) > 1 and (len(self) > MAX_GRAPHS or self._share() > GRAPHS_SHARE):
+            del self[next(iter(self))]
+
+    def _share(self) -> float:
+        return sum(call.share for call in self.values() if call is not None)
 
     def __reduce__(self) -> tuple[type[CapturedCalls], tuple[()]]:
         return CapturedCalls, ()

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict
 from hardcase.config import BudgetConfig, Config, assign, parse, refuse_renamed
 from hardcase.errors import Problem, choice
 
-__all__ = ["GIVERS", "Request", "SearchSettings", "Settings"]
+__all__ = ["GIVERS", "Request", "SearchSettings", "Settings", "settings_by_name"]
 
 GIVERS = ("default", "hardcase.toml", "--limits", "flag", "python")
 """Who can give a setting; a later one in this list replaces what an earlier one gave."""
@@ -34,7 +34,6 @@ class SearchSettings(TypedDict, total=False):
     map: str
     generator: str
     target: int | str
-    criterion: str
     conditions: str | Mapping[str, Any]
     oracle: str
     keep: str
@@ -51,7 +50,6 @@ class Settings(SearchSettings, total=False):
     samples: int
     measure: int | Literal["all"]
     effects: bool
-    rare: bool
     criteria: str
     judge: bool
     judge_features: Any
@@ -86,7 +84,7 @@ class Request:
             Problem: If the same giver has given another value before.
         """
         refuse_renamed(values)
-        for path, value in _settings(values):
+        for path, value in settings_by_name(values):
             known = self.given.get(path)
             name = label or {"flag": f"--set {path}", "python": path}.get(by, by)
             if known == by and self._value(path) != value:
@@ -140,7 +138,7 @@ def assigned(values: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]
     return {**values, head: {**section, key: value}}
 
 
-def _settings(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def settings_by_name(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Every setting with its full name; what is None was not given."""
     for name, value in values.items():
         if name == "given" or value is None:
@@ -157,6 +155,8 @@ def flag_values(flag: str, value: Any) -> dict[str, Any]:
     """Return the settings that a flag of the command line sets."""
     if flag in BudgetConfig.model_fields:
         return {"budget": {flag: value}}
+    if flag == "criterion":
+        return {"method": {flag: value}}
     return {flag: value} if flag in Config.model_fields else {}
 
 

@@ -8,7 +8,7 @@ import os
 import struct
 import zlib
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int, UInt8
-from torch import Tensor, nn
+from torch import Tensor
 
 from hardcase.errors import Problem
 
@@ -261,29 +261,6 @@ def sent(x: Tensor, parts: Iterable[slice], device: torch.device) -> Iterator[Te
                 yield waiting.popleft().result().to(device, non_blocking=True)
         while waiting:
             yield waiting.popleft().result().to(device, non_blocking=True)
-
-
-def launched(
-    owner: nn.Module,
-    call: Callable[..., Tensor],
-    *inputs: Tensor,
-    kind: Hashable = "",
-    lanes: int = 1,
-) -> Tensor:
-    """``call(*inputs)``; on a device that takes longer to launch it than to compute it, replayed.
-
-    Args:
-        owner: The network that is called: what was captured of it goes when it goes.
-        call: What is computed.
-        inputs: Its arguments; every shape is captured by itself.
-        kind: Tells calls of one name and shape apart.
-        lanes: Tiles that the inputs are; on a device they are computed side by side.
-    """
-    if steady(inputs[0].device):
-        return call(*inputs)
-    from hardcase.graphs import replayed
-
-    return replayed(owner, call, *inputs, kind=kind, lanes=lanes)
 
 
 @lru_cache(maxsize=256)

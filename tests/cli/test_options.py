@@ -65,9 +65,11 @@ def test_every_flag_of_a_campaign_is_a_key_and_arrives():
     assert config["batch_size"] == 64
     budget = ("queries", "gradients", "total_queries", "total_gradients", "findings", "time")
     assert config["budget"] == {name: flags[name] for name in budget}
-    same = set(flags) - {"peer", "method", "target", "batch_size", *budget}
+    assert config["model"]["name"] == flags["model"]
+    assert config["method"]["criterion"] == flags["criterion"]
+    same = set(flags) - {"peer", "model", "method", "criterion", "target", "batch_size", *budget}
     assert {name: config[name] for name in same} == {name: flags[name] for name in same}
-    keys = {*Config.model_fields, *BudgetConfig.model_fields, "config", "settings"}
+    keys = {*Config.model_fields, *BudgetConfig.model_fields, "config", "settings", "criterion"}
     assert {_KEYS.get(name, name) for name in CAMPAIGN} <= keys
 
 

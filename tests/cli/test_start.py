@@ -29,7 +29,7 @@ def project(tmp_path, monkeypatch):
 def test_init_writes_a_configuration_that_run_reads_and_never_over_one(project, capsys):
     assert main(["init"]) == 0
     values = tomllib.loads((project / "hardcase.toml").read_text())
-    assert (values["model"], values["data"]) == ("net.py:make", "folder:photos")
+    assert (values["model"]["name"], values["data"]) == ("net.py:make", "folder:photos")
     assert parse({**values, "method": "pgd"}).limits.margin == 0.01
     said = capsys.readouterr()
     assert "next: hardcase doctor, then hardcase run" in said.out

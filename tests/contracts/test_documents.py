@@ -159,11 +159,16 @@ def test_examples_with_prompts_run_as_they_stand(page, least):
     assert not done.failed
 
 
-def test_the_reference_of_all_keys_is_up_to_date():
+def test_the_references_of_keys_and_names_are_up_to_date():
     import make_tables
 
     page = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
     assert page == make_tables.configuration()
+    page = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
+    names = [
+        set(re.findall(r"^\| `(\w+)` \|", text, re.M)) for text in (page, make_tables.python())
+    ]
+    assert names[0] == names[1], "make docs"
     sys.modules.pop("make_tables")
 
 

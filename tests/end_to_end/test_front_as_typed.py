@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import tomllib
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,14 +86,8 @@ def test_settings_of_a_section_never_replace_each_other(tmp_path):
 def _context(witnesses=None, execution=None, **settings):
     from hardcase import api
 
-    request = api._request(
-        settings,
-        seed=0,
-        budget=None,
-        execution=execution or hc.Execution(),
-        witnesses=witnesses,
-    )
-    return api._context_of(toy_subject(), toy_images(8), request=request, method="pgd")
+    how = {"witnesses": witnesses, "execution": execution}
+    return api.context_of(toy_subject(), toy_images(8), settings, method="pgd", **how)
 
 
 @pytest.mark.parametrize(
@@ -134,19 +129,19 @@ def test_names_and_objects_mix(tmp_path, monkeypatch):
 def test_training_images_count_where_model_and_data_are_names(world):
     train = toy_images(24, seed=1)
     from hardcase import api
-    from hardcase.request import Request
 
-    context = api._context_of(
-        "model.py:make", "npz:toy.npz", request=Request(), method="pgd", train=train
-    )
+    context = api.context_of("model.py:make", "npz:toy.npz", method="pgd", train=train)
     assert context.train.id == train.id
 
 
-def test_declared_conditions_bound_a_method_by_any_name():
+def test_declared_conditions_bound_a_method_by_any_name(caplog):
     declared = {"rotation": "±40 deg", "exposure": "0..1 stops"}
     built = replace(natural(shape=(1, 8, 8)), name="somebody's own")
+    before = built.space
     context = Context.of(toy_subject(), toy_images(6), built, conditions=declared)
     assert set(context.method.space.conditions.ranges) == {"rotation", "exposure"}
+    assert built.space is before
+    assert "somebody's own" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -174,7 +169,7 @@ def test_a_search_in_memory_refuses_what_it_does_not_use(unused):
     [
         ({"images": 0}, "images"),
         ({"target": "none such"}, "none such"),
-        ({"criterion": "nc"}, "criterion"),
+        ({"options": {"criterion": "nc"}}, "criterion"),
         ({"method": "pgdd"}, "pgd"),
         ({"keep": "some"}, "keep"),
         ({"options": {"epsilon": -1}}, "epsilon"),
@@ -212,6 +207,30 @@ def _rows(counted, work):
     before = counted["rows"]
     work()
     return counted["rows"] - before
+
+
+def test_run_json_is_written_once_when_it_begins_and_once_a_phase(tmp_path, judged, monkeypatch):
+    from hardcase.runs import folder
+
+    counts = Counter()
+    write, read = folder.Store.write, folder.read_plain
+
+    def writing(store, name, data, **how):
+        counts["written"] += name == "run.json"
+        return write(store, name, data, **how)
+
+    def reading(path, **how):
+        counts["read"] += path.name == "run.json"
+        return read(path, **how)
+
+    monkeypatch.setattr(folder.Store, "write", writing)
+    monkeypatch.setattr(folder, "read_plain", reading)
+    run = hc.run(toy_subject(), toy_images(24), method="pgd", out=tmp_path / "run")
+    assert run.record["complete"]
+    assert run.verdicts is not None
+    assert run.record["risk"]["value"] >= 0
+    assert counts["written"] == 1 + len(phases.PHASES)
+    assert counts["read"] <= 2 * len(phases.PHASES)
 
 
 def test_documents_name_no_room_that_companions_do_not_use():

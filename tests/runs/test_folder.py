@@ -145,9 +145,39 @@ def test_datasets_sees_pictures(store):
     assert rows[0]["image"].getpixel((2, 1)) == int(found.x[0, 0, 1, 2])
 
 
+def test_a_search_that_was_killed_is_known_from_what_it_began_with(tmp_path):
+    """While a phase runs, run.json is in memory: a kill leaves the one from before it."""
+    path = tmp_path / "run/run.json"
+    store = Store.create(tmp_path / "run", {"schema": 2, "phases": {}}, "")
+    before = path.read_bytes()
+    added = {"shards": 3, "phases": {"search": {"status": "running", "identity": {}}}}
+    with store.writing():
+        store.begin_search(added, "", [seed_rows(["waiting", "waiting"])])
+        assert path.read_bytes() == before
+        assert store.record()["shards"] == 3
+        assert Store(tmp_path / "run").record()["shards"] == 3
+    assert path.read_bytes() != before
+    assert Store(tmp_path / "run").record() == {"schema": 2, **added}
+
+
+def test_what_was_entered_before_an_error_is_written(tmp_path):
+    store = Store.create(tmp_path / "run", {"schema": 2, "phases": {}}, "")
+
+    def failing():
+        with store.writing():
+            with store.writing():  # a part of the other
+                store.write_record({**store.record(), "seed": 3})
+            assert "seed" not in Store(tmp_path / "run").record()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    assert Store(tmp_path / "run").record()["seed"] == 3
+
+
 def test_every_column_of_the_record_is_stored():
     stored = set(table(some()).column_names)
-    assert {f.name for f in fields(Findings)} - {"x"} <= stored
+    assert {f.name for f in fields(Findings)} - {"x", "seed"} | {"original"} <= stored
     json.loads(table(some()).schema.metadata[b"huggingface"])
 
 

@@ -39,7 +39,7 @@ def test_the_stored_settings_give_the_same_plans(named):
 
 
 def test_what_was_chosen_is_stored_as_the_programs_choice(named):
-    stored = tomllib.loads(plan_of(named(given={"model": "flag"})).config)
+    stored = tomllib.loads(plan_of(named(given={"model.name": "flag"})).config)
     assert stored["given"]["model.name"] == "flag"
     assert stored["conditions"] == "scanner"
     assert stored["given"]["conditions"] == "default"

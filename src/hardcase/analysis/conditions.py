@@ -29,7 +29,6 @@ from hardcase.conditions.risk import (
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, keys_of
-from hardcase.runs.files import locked
 from hardcase.runs.measured import Measured, Measurement
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
@@ -175,19 +174,19 @@ def keep_lost_labels(
     run: Run, key: Literal["lost_labels", "lost_labels_people"], said: Mapping[str, Any]
 ) -> Run:
     """Keep with the risk of a run how many of its random failing draws lost their label."""
-    with locked(run.folder):
+    with run.store.writing():
         record = run.store.record()
         run.store.write_record({**record, "risk": {**record["risk"], key: dict(said)}})
-    return Run(run.folder)
+    return Run(run.store)
 
 
 def keep_worst(run: Run, conditions: Conditions, worst: WorstCase) -> Run:
     """Keep with a run its least scale and its worst case, unless it declared other conditions."""
     if run.record.get("conditions") != conditions.to_record():
         return run
-    with locked(run.folder):
+    with run.store.writing():
         run.store.write_record({**run.store.record(), **worst.to_json()})
-    return Run(run.folder)
+    return Run(run.store)
 
 
 def lost_in_words(risk: Mapping[str, Any]) -> str:

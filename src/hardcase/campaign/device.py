@@ -33,7 +33,7 @@ from hardcase.graphs import (
     replays,
     side_by_side,
 )
-from hardcase.tensors import chunks, pad_rows, tile_in_use, tile_rows
+from hardcase.tensors import chunks, pad_rows, steady, tile_in_use, tile_rows
 from hardcase.types import Guide, Probe, Seeds, Targets
 
 __all__ = ["DeviceExecutor", "ReplayedQuery", "search_together", "shares_tiles"]

@@ -36,8 +36,8 @@ class Executor(Protocol):
 class SerialExecutor:
     """One shard after the other, each call when it is asked for."""
 
-    def __init__(self, campaign: Campaign) -> None:
-        self.ask = partial(Query, campaign)
+    def __init__(self, ask: Ask) -> None:
+        self.ask = ask
 
     def shards(
         self, searches: Iterable[Callable[[Ask], Found]], guides: Sequence[Guide]
@@ -51,7 +51,7 @@ class SerialExecutor:
 def executor_of(campaign: Campaign) -> Executor:
     """Return what computes a campaign where its model is."""
     if steady(campaign.subject.device):
-        return SerialExecutor(campaign)
+        return SerialExecutor(partial(Query, campaign))
     from hardcase.campaign.device import DeviceExecutor
 
     return DeviceExecutor(campaign)

@@ -92,7 +92,6 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "samples": Row("Random samples of the conditions per image; 4.", "N", least=1),
         "measure": Row("Images that are measured; as many as a minute is enough for.", "all|N"),
         "effects": Row("Measure the effect of every condition, however long it takes."),
-        "rare": Row("Also estimate how rarely images without a failing draw fail."),
         "oracle": Row("label, disagreement, non-finite, any, regression.", "KIND"),
         "keep": Row("first, best, best-per-label, all, or so many findings per image.", "WHICH"),
         "settings": Row("Any setting, e.g. method.population=30", "KEY=VALUE", ("--set",)),
@@ -186,7 +185,6 @@ class CampaignFlags:
     samples: int | None = None
     measure: str | None = None
     effects: bool = False
-    rare: bool = False
     oracle: str | None = None
     keep: str | None = None
     settings: list[str] | None = None

@@ -37,8 +37,8 @@ NEEDED = "the model, the images and what the method needs"
 def conclude(run: Run | None, config: Config, retrained: str | None, flags: o.Flags) -> None:
     """Say how the run ended, and what a complete search for regressions shows beyond its nulls;
     leave with 130 unless it is complete or reached its limit of findings."""
+    from hardcase.config import previous
     from hardcase.suite.gate import decision_of
-    from hardcase.suite.replay import against_nulls, previous
 
     if run is None:
         note(f"interrupted before the run began: no folder was made; {KEPT_NETWORKS}")
@@ -46,6 +46,8 @@ def conclude(run: Run | None, config: Config, retrained: str | None, flags: o.Fl
     beyond: dict[str, Any] | None = None
     searched = bool(run.record.get("shards"))
     if previous(config) is not None and run.record["complete"] and searched:
+        from hardcase.suite.replay import against_nulls
+
         found = against_nulls(run, retrained=retrained, say=flags.say)
         beyond = {**found.to_json(), "retraining": retrained}
     said = decision_of(run)

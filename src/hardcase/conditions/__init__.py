@@ -1,20 +1,23 @@
-"""Declared conditions and the figures that follow from them."""
+"""Declared conditions, the figures that follow from them, and conditions found from a field.
 
-from hardcase.conditions.box import ConditionBox, condition_box
-from hardcase.conditions.declared import PROFILES, Conditions
-from hardcase.conditions.rare import RareTable, measure_rare
-from hardcase.conditions.risk import RiskTable, measure_risk
-from hardcase.conditions.worst import WorstCase, measure_worst
+Nothing below is loaded before it is used.
+"""
 
-__all__ = [
-    "PROFILES",
-    "ConditionBox",
-    "Conditions",
-    "RareTable",
-    "RiskTable",
-    "WorstCase",
-    "condition_box",
-    "measure_rare",
-    "measure_risk",
-    "measure_worst",
-]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hardcase.lazy import lazy
+
+if TYPE_CHECKING:
+    from hardcase.conditions.box import (
+        ConditionBox as ConditionBox,
+        condition_box as condition_box,
+    )
+    from hardcase.conditions.declared import PROFILES as PROFILES, Conditions as Conditions
+    from hardcase.conditions.fitting.fit import FieldFit as FieldFit, fit as fit
+    from hardcase.conditions.rare import RareTable as RareTable, measure_rare as measure_rare
+    from hardcase.conditions.risk import RiskTable as RiskTable, measure_risk as measure_risk
+    from hardcase.conditions.worst import WorstCase as WorstCase, measure_worst as measure_worst
+
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -36,7 +36,6 @@ from hardcase.statistics import Bounds, bounded_mean_interval
 from hardcase.tensors import (
     chunks,
     from_bytes,
-    launched,
     margin,
     pad_rows,
     steady,
@@ -373,9 +372,11 @@ def asked_under(
         x, y, *claims = (table[of[part]] for table in tables)
         given = (x, y, z[part], pattern[part], *claims)
         if tile and isinstance(subject, nn.Module):
+            from hardcase.graphs import replayed
+
             lanes = max(len(x) // tile, 1)
             padded = (pad_rows(one, tile) for one in given)
-            found = launched(subject, logits_of, *padded, kind=kind, lanes=lanes)[: len(x)]
+            found = replayed(subject, logits_of, *padded, kind=kind, lanes=lanes)[: len(x)]
         else:
             found = logits_of(*given)
         logits.append(found)

@@ -48,7 +48,7 @@ from hardcase.judges.samples import count_lost_labels
 from hardcase.judges.visible import visible_change
 from hardcase.randomness import stream
 from hardcase.registry import parts, resolve
-from hardcase.runs.files import locked, size_and_crc
+from hardcase.runs.files import size_and_crc
 from hardcase.runs.identity import Identity, judge_identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import to_parquet
@@ -265,7 +265,7 @@ def judge_run(
     if changed:
         entry["moved"] = changed
     _write(run, columns, entry, by)
-    judged = Run(run.folder)
+    judged = Run(run.store)
     if not judged.record.get("risk"):
         return judged
     return count_lost_labels(judged, judge)
@@ -400,14 +400,14 @@ def _write(
     for name in [name for name in columns if name not in _COLUMNS]:  # a judge's own
         with reading(f"column {name} of the verdicts cannot be stored"):
             table = table.append_column(name, pa.array(columns[name]))
-    with locked(run.folder):
+    with run.store.writing():
         sweep(run.folder, run.folder / "verdicts")
         name, data = "part-00000.parquet", to_parquet(table)
         run.store.write(f"verdicts/{name}", data)
         for path in (run.folder / "verdicts").iterdir():
             if path.name != name:
                 path.unlink()
-        fresh = Run(run.folder)
+        fresh = Run(run.store)
         whose = {**entry, "identity": by.to_json()}
         fresh.record |= {"judge": whose, "verdicts": {name: size_and_crc(data)}}
         run.store.write_record({**fresh.record, **fresh.counts()})

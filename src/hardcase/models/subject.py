@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hardcase.errors import Endless, Problem, choice, guarded, within
 from hardcase.models.names import COUNT as IMAGENET_CLASSES, merged, same_outputs
-from hardcase.tensors import digest, digest_tensors, digest_values, in_tiles, launched
+from hardcase.tensors import digest, digest_tensors, digest_values, in_tiles
 from hardcase.types import Answer, Offer, Tap
 
 CHANNELS = ("rgb", "bgr", "grey", "colour", "last")
@@ -187,7 +187,9 @@ class Subject(nn.Module):
                     if taps or not images.is_cuda:
                         logits = self.net(images)
                     else:
-                        logits = launched(self.net, self.net, images)
+                        from hardcase.graphs import replayed
+
+                        logits = replayed(self.net, self.net, images)
             except Endless as late:
                 raise Problem(
                     f"model {self.name} does not answer: {late}.",

@@ -21,7 +21,7 @@ from zlib import crc32
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from hardcase.cache import flush_files, make_folder, turn, unwritable
-from hardcase.environment import redacted
+from hardcase.environment import redact, secrets
 from hardcase.errors import Problem
 from hardcase.plain import DEEPEST, opened, read_plain
 
@@ -128,7 +128,14 @@ def _sum(body: Mapping[str, Any]) -> str:
 
 def storable(value: Any) -> Any:
     """A tree of JSON as it may be stored: no secret in it, nothing where a number is none."""
-    return json.loads(json.dumps(redacted(value)), parse_constant=lambda word: None)
+    text = json.dumps(value, ensure_ascii=False)
+    hidden = [json.dumps(secret, ensure_ascii=False)[1:-1] for secret in secrets()]
+    return json.loads(redact(text, hidden), parse_constant=lambda word: None)
+
+
+def as_json(value: Any) -> Any:
+    """A tree as JSON reads it back: nothing where a number is none."""
+    return json.loads(json.dumps(value), parse_constant=lambda word: None)
 
 
 def read_json(data: bytes) -> Any:
@@ -303,7 +310,7 @@ _HASHES = _entries(
     {}, {**_each(str, "subject data"), "generator": str | None, "parameters": dict[str, str]}
 )
 _SPACE = _entries({}, {**_each(str, "text name"), **_each(list[Whole], "shape columns")})
-_RECORD = _entries(
+RUN_RECORD = _entries(
     {},
     {
         **_each(Whole, "schema seed images shards threads"),
@@ -338,6 +345,11 @@ _RECORD = _entries(
         "risk": _RISK | None,
         "phases": GenericAlias(dict, (str, _PHASE)),
         "given": dict[str, str],
+        **_each(Whole, "samples canaries"),
+        "keep": str | None,
+        "places": list[Tree] | None,
+        "lineages": Tree,
+        "claims": Tree | None,
         "least_scale": _LEAST_SCALE | None,
         "worst_case": _WORST_CASE | None,
         "rare": _entries({"volume": Number, "seeds": Whole}) | None,
@@ -346,7 +358,7 @@ _RECORD = _entries(
     },
 )
 """run.json."""
-BEGINNING = _entries({"record": _RECORD, "config": str})
+BEGINNING = _entries({"record": RUN_RECORD, "config": str})
 """state/begun.json."""
 
 
@@ -374,7 +386,7 @@ class _Line(_Entries):
     run: str = ""
 
 
-def wrong_record(content: Any, kind: type[_Entries] = _RECORD) -> str:
+def wrong_record(content: Any, kind: type[_Entries] = RUN_RECORD) -> str:
     """What is wrong with the content of run.json, or of another record; nothing, if it is sound."""
     try:
         # as JSON, where objects stand for models; what is no Unicode (half a pair) is no matter

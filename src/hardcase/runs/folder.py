@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -31,9 +31,11 @@ from hardcase.runs.files import (
     SEEDS,
     Entry,
     Ledger,
+    as_json,
     checked_json,
     file_size_and_crc,
     files_of,
+    locked,
     read_checked_json,
     storable,
     wrong_record,
@@ -96,6 +98,8 @@ class Store:
         self.ledger = Ledger(folder, lambda: self.run)
         self.measured = Ledger(folder, lambda: self.run, "measure")
         self.intact: bool | None = None
+        self._memory: dict[str, Any] | None = None
+        self._unwritten = False
         self._parts: list[_Place] = []
         self._groups: tuple[tuple[int, ...], list[_Place]] = ((), [])
         self._held: dict[str, tuple[int, pa.ChunkedArray]] = {}
@@ -186,8 +190,35 @@ class Store:
             )
         return path
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only writer of the folder. What run.json says is held in memory meanwhile, and
+        written once when this ends, also by an error; inside another one this is a part of it.
+        """
+        if self._memory is not None:
+            yield
+            return
+        with locked(self.folder):
+            self._memory = self.record()
+            self._unwritten = False
+            try:
+                yield
+            finally:
+                record = self._memory
+                self._memory = None
+                if self._unwritten:
+                    self.write("run.json", checked_json(record))
+
     def write_record(self, record: Mapping[str, Any]) -> None:
-        """Write run.json; one that is damaged is not given a right checksum."""
+        """Write run.json, or have it written by `writing`; one that is damaged is not given a right
+        checksum.
+        """
+        if self._memory is not None:
+            if self.intact is not True:
+                raise self._damaged(self.folder / "run.json", "its checksum is not its content's")
+            self._memory = as_json(record)
+            self._unwritten = True
+            return
         path = self.folder / "run.json"
         if path.exists():
             self.record()
@@ -202,7 +233,9 @@ class Store:
         self.ledger.add(SEEDS, Entry({TABLE: (size, check)}))
 
     def record(self) -> dict[str, Any]:
-        """What run.json says."""
+        """What run.json says, and what its search began with if that began since."""
+        if self._memory is not None:
+            return dict(self._memory)
         path = self.folder / "run.json"
         try:
             record, self.intact = read_checked_json(read_plain(path))
@@ -211,6 +244,9 @@ class Store:
         wrong = wrong_record(record)
         if wrong:
             raise self._damaged(path, wrong)
+        phases = record.get("phases") or {}
+        if "identity" not in (phases.get("search") or {}):
+            record |= (self._begun(SEARCH_BEGUN) or {"record": {}})["record"]
         return dict(record)
 
     def settings(self) -> dict[str, Any]:

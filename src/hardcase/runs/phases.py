@@ -148,7 +148,7 @@ def failing_is_stored(store: Store, name: str) -> Iterator[None]:
         raise
     except Exception as error:
         why = error.what if isinstance(error, Problem) else f"{type(error).__name__}: {error}"
-        with locked(store.folder):
+        with store.writing():
             set_phase(store, name, phase("failed", why))
         raise
 
@@ -220,7 +220,8 @@ def reopen(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
         if then is None:
             raise Refused(f"{out} does not say which ingredients it began with.", fix=ANOTHER)
         require_same(then, plan.identity, fix=ANOTHER)
-        store.run = then.digest
+    store.run = then.digest
+    with store.writing():
         with plan.measurement.arithmetic():
             require_behaviour(record, plan.measurement.networks, plan.images)
         damaged = repair_measured(store)
@@ -262,7 +263,7 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
     if status_of(store.record(), "measure") == "done":
         return True
     watcher.enter("measure", store.record())
-    with locked(store.folder), logged(store.folder):
+    with store.writing(), logged(store.folder):
         began = monotonic()
         own = plan.measurement
         most = min(len(plan.images), plan.most or len(plan.images))

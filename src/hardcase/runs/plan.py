@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from pydantic import BaseModel
 
 from hardcase.campaign.claims import CLAIMED
 from hardcase.campaign.loop import shard_size
@@ -22,6 +21,7 @@ from hardcase.data.files import ImageSet
 from hardcase.models.health import first_answers
 from hardcase.models.load import is_stated
 from hardcase.models.subject import Subject
+from hardcase.request import settings_by_name
 from hardcase.runs.identity import (
     NONE,
     Identity,
@@ -269,17 +269,16 @@ def _resolved(context: Context, chosen: Mapping[str, Any]) -> Config:
         mean = tuple(context.subject.mean.flatten().tolist())
         std = tuple(context.subject.std.flatten().tolist())
         changed["model"] = config.model.model_copy(update={"mean": mean, "std": std})
-    before = config.model_dump()
+    resolved = config.model_copy(update=changed)
+    before = dict(settings_by_name(config.model_dump()))
+    now = dict(settings_by_name(resolved.model_dump()))
     by_default = {
-        key: "default"
-        for key, value in changed.items()
-        if key not in config.given and before[key] != _plain(value)
+        name: "default"
+        for name, value in now.items()
+        if name not in config.given and before.get(name) != value
     }
-    return config.model_copy(update={**changed, "given": {**config.given, **by_default}})
-
-
-def _plain(value: Any) -> Any:
-    return value.model_dump() if isinstance(value, BaseModel) else value
+    given = dict(sorted({**config.given, **by_default}.items()))  # however the run came here
+    return resolved.model_copy(update={"given": given})
 
 
 def _settled(context: Context) -> dict[str, Any]:

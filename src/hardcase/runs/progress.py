@@ -322,7 +322,7 @@ class ProgressLog:
         if isinstance(error, Exception):
             run_log.error("the search ended early", exc_info=error)
         self.store.settle()
-        run = Run(self.store.folder)
+        run = Run(self.store)
         whole = self.store.done() >= set(range(self.shards))
         searched = {"status": "done" if whole else "running", "elapsed": self.elapsed()}
         phases = dict(self.record["phases"])

@@ -57,7 +57,7 @@ class Finding:
         return f"{self.row['id']}: {names} ({self.row['confidence']:.2f}), {size}"
 
     def __repr__(self) -> str:
-        return f"Finding({self}, {self.row['kind']}, from seed {self.row['seed']!r})"
+        return f"Finding({self}, {self.row['kind']}, from seed {self.row['original']!r})"
 
     def show(self) -> Any:
         """Seed, finding and difference as one figure (matplotlib)."""
@@ -150,12 +150,12 @@ class Run:
     """A run folder, readable also while it is unfinished.
 
     Args:
-        folder: The run folder.
+        folder: The run folder, or what has it open.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self.store = Store.open(self.folder)
+    def __init__(self, folder: str | Path | Store) -> None:
+        self.store = folder if isinstance(folder, Store) else Store.open(Path(folder))
+        self.folder = self.store.folder
         self.record = self.store.record()
         self.store.run = run_digest(self.record)
         self.store.ledger.read()
@@ -186,7 +186,7 @@ class Run:
         known = self.seeds["id"].combine_chunks()
         lost = found.filter(pc.invert(pc.is_in(found["original"], value_set=known)))
         if len(lost):
-            raise self._damaged(f"its table of seeds lacks {lost['seed'][0].as_py()[:80]!r}")
+            raise self._damaged(f"its table of seeds lacks {lost['original'][0].as_py()[:80]!r}")
         self._check_labels(found["expected"])
         if not {*found["kind"].unique().to_pylist()} <= {*KINDS}:
             raise self._damaged("its findings are of kinds that there are not")

@@ -170,7 +170,7 @@ def search(plan: Plan, store: Store, watcher: Watcher) -> bool:
             that was begun.
     """
     with (
-        locked(store.folder),
+        store.writing(),
         logged(store.folder),
         _opened(plan, store, watcher) as (campaign, todo, budget, record),
     ):

@@ -42,7 +42,7 @@ from hardcase.runs.files import (
     files_of,
     read_checked_json,
 )
-from hardcase.runs.folder import BEGUN, SEARCH_BEGUN, Store
+from hardcase.runs.folder import BEGUN, Store
 from hardcase.runs.identity import ANOTHER, FREE, run_digest
 from hardcase.runs.tables import VERDICTS, read
 from hardcase.tensors import TILE, from_bytes, steady
@@ -235,12 +235,10 @@ def repair_record(folder: Path) -> Repaired:
         set_aside(folder / BEGUN)
         store.write(BEGUN, checked_json({"record": now, "config": store.config()}))
         return Repaired(now, [f"{BEGUN} was damaged or missing; it is written anew"])
-    begins = (folder / SEARCH_BEGUN).exists()
-    if now and begins and not _search_known(now):  # killed while the search began
-        now = {**now, **begun["record"]}
-        store.write_record(now)
-        if not _other_settings(store, begun["first_config"]):
-            store.write("config.toml", begun["config"].encode())
+    first = begun["first_config"]
+    if begun["config"] != first and not _other_settings(store, first):
+        # killed while the search began
+        store.write("config.toml", begun["config"].encode())
     record = {**begun["record"], **now}
     notes = []
     if not now or run_digest(now) != run_digest(begun["record"]):
@@ -254,12 +252,6 @@ def repair_record(folder: Path) -> Repaired:
         store.write("config.toml", begun["config"].encode())
         notes.append(f"config.toml {why}; the run goes on as it began")
     return Repaired(record, notes)
-
-
-def _search_known(record: Mapping[str, Any]) -> bool:
-    """Whether a record says that its search has begun."""
-    phases = record.get("phases") or {}
-    return "identity" in (phases.get("search") or {})
 
 
 def _why(place: Path | None, what: str) -> str:
@@ -512,7 +504,7 @@ def _require_function(role: str, model: Model, known: Fingerprint) -> None:
     spread = known.values[known.values.isfinite()].std().nan_to_num(0.0).item()
     size = known.values.abs().nan_to_num(0.0, 0.0, 0.0).amax().item()
     unsteady = known.within > REPEATS * max(ROUGH * spread, LAST_BITS * size)
-    if drift > ROUGH or (unsteady and not _is_server(model)):
+    if drift > ROUGH or (unsteady and not is_server(model)):
         raise Problem(
             f"the {role} answers the same images differently from call to call.",
             "Its answers change with time, or with how often it was asked.",

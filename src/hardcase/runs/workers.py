@@ -33,7 +33,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from hardcase.campaign.evaluator import Ask
-from hardcase.campaign.executor import executor_of
+from hardcase.campaign.executor import Executor, SerialExecutor, executor_of
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.data.files import ImageSet
@@ -89,14 +89,8 @@ class Task:
         on_step: OnStep = lambda counts: None,
     ) -> ShardOutcome:
         """Search this shard in a worker, in its main thread, and pack what it found."""
-
-        def stop(counts: Counts) -> bool:
-            on_step(counts)
-            return self.is_late()
-
-        ask = executor_of(campaign).ask
-        searched = _searched(campaign, self, guides, stop, ask)
-        return _packed(campaign, _with_canaries(campaign, searched))
+        alone = SerialExecutor(executor_of(campaign).ask)
+        return next(search_here(campaign, on_step, lambda: False, [self], guides, executor=alone))
 
     def is_late(self) -> bool:
         """Whether there is no time for another step."""
@@ -154,15 +148,26 @@ Round = Callable[[Iterable[Task], tuple[Guide, ...]], Iterator[ShardOutcome]]
 # --- one shard, wherever it is searched
 
 
+@dataclass(frozen=True, slots=True)
+class SearchedTask:
+    """A shard that was searched, and what that took."""
+
+    task: Task
+    shard: Shard
+    spent: dict[str, Any]
+
+
 def search_here(
     campaign: Campaign,
     on_step: OnStep,
     stopped: Stopped,
     todo: Iterable[Task],
     guides: Sequence[Guide],
+    *,
+    executor: Executor | None = None,
 ) -> Iterator[ShardOutcome]:
     """Shards searched in this process, from guides as they were when the round began."""
-    executor = executor_of(campaign)
+    executor = executor or executor_of(campaign)
     under_way = dict[int, Counts]()
     ended = 0.0
 
@@ -174,46 +179,26 @@ def search_here(
 
     def search(task: Task, ask: Ask) -> SearchedTask:
         nonlocal ended
-        searched = _searched(campaign, task, guides, partial(stop, task), ask)
+        with _watched(campaign, task) as spent:
+            shard = run_shard(
+                campaign,
+                task.images,
+                task.limits,
+                first=task.first,
+                guides=guides,
+                stop=partial(stop, task),
+                ask=ask,
+            )
         under_way.pop(task.number, None)
         now = monotonic()  # of shards side by side each has its own part of the time
-        searched.spent["seconds"] = round(min(searched.spent["seconds"], now - ended), 4)
+        spent["seconds"] = round(min(spent["seconds"], now - ended), 4)
         ended = now
-        return searched
+        return SearchedTask(task, shard, spent)
 
     tasks = takewhile(lambda _: not stopped(), todo)
     searched = executor.shards((partial(search, task) for task in tasks), guides)
     checked = (_with_canaries(campaign, one) for one in searched)
     yield from executor.packed(partial(_packed, campaign), checked)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchedTask:
-    """A shard that was searched, and what that took."""
-
-    task: Task
-    shard: Shard
-    spent: dict[str, Any]
-
-
-def _searched(
-    campaign: Campaign,
-    task: Task,
-    guides: Sequence[Guide],
-    stop: Callable[[Counts], bool],
-    ask: Ask,
-) -> SearchedTask:
-    with _watched(campaign, task) as spent:
-        shard = run_shard(
-            campaign,
-            task.images,
-            task.limits,
-            first=task.first,
-            guides=guides,
-            stop=stop,
-            ask=ask,
-        )
-    return SearchedTask(task, shard, spent)
 
 
 @cache

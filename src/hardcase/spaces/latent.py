@@ -15,7 +15,7 @@ from torch.nn.functional import embedding_bag
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
 from hardcase.registry import space
-from hardcase.tensors import chunks, flat, from_bytes, launched, tiled, to_grid, total
+from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid, total
 from hardcase.types import Encoded, Images, Probe, Seeds, Space
 
 # Codes of many images, encoded once: partners to mix seeds with.
@@ -330,7 +330,9 @@ class Grid(_FreeCode):
 def _decoder(net: Autoencoder | Quantiser, z: Tensor) -> Callable[[Tensor], Tensor]:
     """What decodes a tile of codes; on a device a small decoder is replayed as a graph."""
     if isinstance(net, nn.Module) and z.is_cuda:
-        return partial(launched, net, net.decode)
+        from hardcase.graphs import replayed
+
+        return partial(replayed, net, net.decode)
     return net.decode
 
 

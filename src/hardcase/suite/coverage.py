@@ -25,7 +25,6 @@ from hardcase.criteria.criterion import (
 from hardcase.criteria.network import LayerGraph, join_taps
 from hardcase.criteria.profile import ActivationBatch, Profile
 from hardcase.errors import Problem
-from hardcase.runs.files import locked
 from hardcase.runs.results import Run
 from hardcase.tensors import chunks, from_bytes, sent
 from hardcase.types import Images, Model
@@ -229,6 +228,6 @@ def reach(
         }
         for spec, measure, first, then in zip(specs, measures, *results, strict=True)
     ]
-    with locked(run.folder):
+    with run.store.writing():
         run.store.write_record({**run.store.record(), "coverage": rows})
-    return Run(run.folder)
+    return Run(run.store)

@@ -232,7 +232,7 @@ def _junit(run: Run, out: Path) -> Path:
 
 def _in_words(run: Run, row: Mapping[str, Any]) -> str:
     pair = run.classes.pair(row["expected"], row["predicted"])
-    size = f"confidence {row['confidence']:.2f}, L2 {row['l2']:.2f} from its seed {row['seed']}"
+    size = f"confidence {row['confidence']:.2f}, L2 {row['l2']:.2f} from {row['original']}"
     return one_line(f"{pair} ({size}), found by {row['method']}")
 
 

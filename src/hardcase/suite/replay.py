@@ -24,7 +24,7 @@ from hardcase.analysis.references import Excess, changed, excess
 from hardcase.analysis.slices import attempted_labels
 from hardcase.campaign.claims import Claims, asking, stored_label
 from hardcase.claims.load import claim_model
-from hardcase.config import Config, is_run, parse, read
+from hardcase.config import parse, previous, read
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
@@ -270,12 +270,6 @@ def against_nulls(
     found = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
     keep_beside(done.store, REGRESSION, {**found.to_json(), "retraining": retraining})
     return found
-
-
-def previous(config: Config) -> str | None:
-    """Return the version before, of which a search looks for regressions; None without one."""
-    first = next(iter(config.baseline), None)
-    return None if first is None or is_run(first) else first
 
 
 def nearest(run: Run) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """ARGUS's tables: how like its seed, how diverse and how often wrong a generated image is, and what it teaches.
 
-``--set mixes=[0.1,0.3] models=["lenet5"] originals=10 partners=900 epochs=5 joint_epochs=5 rivals=false rival_queries=500
-judge=true model_epochs=3 augment=none`` change what is run; ``ablation=[0.1,0.3]`` names the shares without discriminators.
+``--set mixes=[0.1,0.3] models=["lenet5"] originals=10 partners=900 epochs=5 joint_epochs=5 rivals=["dlfuzz@adapt"] rival_queries=500
+judge=true model_epochs=3 augment=none adaptive=false`` change what is run; ``ablation=[0.1,0.3]`` names the shares without
+discriminators. With ``fill=true`` the networks that these name are trained for other processes, and nothing is measured.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from math import inf, isfinite
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.generators import quality
 from hardcase.methods.generative import argus_adaptive
 from hardcase.randomness import Rng
+from hardcase.repair.front import joined_images
 from hardcase.searches.interpolation import nearest
 from hardcase.statistics import Interval
 from hardcase.suite.tables import Cell, Outcome, Table
@@ -48,12 +51,15 @@ from hardcase_studies.retraining import (
     FOUND,
     GENTLE,
     MORE,
+    Arm,
     Retraining,
     accuracy,
     against_controls,
     as_images,
     compare,
+    correct,
     gain,
+    tuned,
 )
 
 COLUMNS = [
@@ -93,13 +99,17 @@ def comparison(bench: Bench) -> Outcome:
     notes: list[str] = []
     figures: list[str] = []
     under_test = labs(bench, named)
+    if bench.options.get("fill"):
+        for here in under_test.values():
+            _train(here)
+        return Outcome("argus-table1", [])
     for name, here in under_test.items():
         one = _trial(here, name)
-        plain = quantised(here)
-        more, said = _interpolations(one, plain)
-        notes += [*here.notes, plain.note, *said, one.bar.note]
+        more, said = _interpolations(one)
+        notes += [*here.notes, *said, one.bar.note]
         rows += more + _rivals(one)
-        figures.append(draw(here, name, plain, one.groups[0]))
+        if bench.options.get("adaptive", True):
+            figures.append(draw(here, name, quantised(here), one.groups[0]))
     notes += [
         f"methods are compared at {equal(bench)} perturbations an original, or a few more; the paper has 30,000",
         "diffchaser's peer: our own static rounding to 8 bits; it is scored on the network itself, as in the paper",
@@ -111,6 +121,18 @@ def comparison(bench: Bench) -> Outcome:
     return Outcome(
         "argus-table1", [table, Table("the same, as published", columns, shown)], figures
     )
+
+
+def _train(here: Lab) -> None:
+    """Train what the study's options name; a mix of 0 is what all others go on from, and an ablation what has no discriminators."""
+    if here.bench.options.get("ablation"):
+        quantised(here)
+    if not here.bench.options.get("mixes"):
+        return
+    kind = str(here.bench.options.get("kind", "gradient"))
+    quantised(here, kind=kind, reduction=weights(here.bench)["reduction"])
+    for mix in filter(None, map(float, here.bench.options.get("mixes", ()))):
+        jointly(here, mix)
 
 
 def quantised(here: Lab, **options: Any) -> LatentModel:
@@ -151,7 +173,7 @@ def _trial(here: Lab, name: str) -> _Trial:
     return _Trial(here, name, groups, judge)
 
 
-def _interpolations(one: _Trial, plain: LatentModel) -> tuple[list[list[Cell]], list[str]]:
+def _interpolations(one: _Trial) -> tuple[list[list[Cell]], list[str]]:
     bench = one.here.bench
     rows: list[list[Cell]] = []
     notes: list[str] = []
@@ -166,9 +188,17 @@ def _interpolations(one: _Trial, plain: LatentModel) -> tuple[list[list[Cell]], 
             continue
         rows += _at(one, own, mix, f"ARGUS {mix}")
         notes.append(own.note)
-    for mix in map(float, bench.options.get("ablation", [0.1, 0.2, 0.3, 0.4, 0.5])):
+    ablation = list(map(float, bench.options.get("ablation", [0.1, 0.2, 0.3, 0.4, 0.5])))
+    adaptive = bool(bench.options.get("adaptive", True))
+    if not ablation and not adaptive:
+        return rows, notes
+    plain = quantised(one.here)
+    notes.append(plain.note)
+    for mix in ablation:
         bench.say(f"{one.name}: mix {mix}, no discriminators")
         rows += _at(one, plain, mix, f"ARGUS {mix}, ablation: no discriminators")
+    if not adaptive:
+        return rows, notes
     bench.say(f"{one.name}: adaptive")
     for label, blocks in (("argus-adaptive", (8, 1)), ("argus-adaptive, nothing taken back", ())):
         method = argus_adaptive(space=plain.space, partners=plain.codes, blocks=blocks)
@@ -193,7 +223,9 @@ def _rivals(one: _Trial) -> list[list[Cell]]:
     """The paper's rivals as it ran them: one network; DiffChaser with the 8-bit copy, scored on the network itself."""
     bench = one.here.bench
     rows: list[list[Cell]] = []
-    for name in (*RIVALS, *EXTRA) if bench.options.get("rivals", True) else ():
+    asked = bench.options.get("rivals", True)
+    usual = (*RIVALS, *EXTRA) if asked else ()
+    for name in asked if isinstance(asked, list) else usual:
         bench.say(f"{one.name}: {name}")
         done = rival(one.here, name, one.groups, equal(bench), bar=one.bar)
         rates = [_percent(done.seeds.er), _judged(done), "", _share(done.seeds.sr)]
@@ -298,8 +330,9 @@ AGAIN = "training images again"
 def retraining(bench: Bench) -> Outcome:
     """Table 2: the accuracy on test images after ten more epochs with so many images added.
 
-    ``--set added=1000 originals=300 retrain_epochs=10 retrain_batch=64 mixes=[0.1,0.2,0.3]`` change what is run. All arms add
-    the same number and are scored on the same images: the test set less what the arm "random" moves into training.
+    ``--set added=1000 originals=300 retrain_epochs=10 retrain_batch=64 mixes=[0.1,0.2,0.3] failing=false`` change what is run.
+    All arms add the same number and are scored on the same images: the test set less what the arm "random" moves into training.
+    A study that was stopped goes on; several processes fill one folder, each with ``fill=true`` and some repeats, ``only=[0,1]``.
     """
     ((model, here),) = labs(bench, named_model(bench), most=1).items()
     added = int(bench.options.get("added", min(1000, len(here.test) // 5)))
@@ -318,7 +351,10 @@ def retraining(bench: Bench) -> Outcome:
             notes.append(f"ARGUS {mix}: {problem.what}")
             continue
         notes.append(own.note)
-        for label, images in _teaching(here, own, mix).items():
+        taught = _teaching(here, own, mix)
+        if not bench.options.get("failing", True):
+            del taught["failing"]
+        for label, images in taught.items():
             if len(images) < MIN_ADDED:
                 notes.append(f"ARGUS {mix}: {len(images)} {label} images, nothing to train with")
                 continue
@@ -329,10 +365,16 @@ def retraining(bench: Bench) -> Outcome:
     recipe = replace(GENTLE, epochs=bench.size("retrain_epochs", 5, 10), batch=batch)
     how = Retraining(repeats=bench.repeats or 5, seed=bench.seed, recipe=recipe)
     bench.say(f"retraining: {len(arms)} arms, {how.repeats} repeats")
-    results = {
-        arm: of["test"]
-        for arm, of in compare(here.subject, here.train, arms, {"test": left}, how).items()
-    }
+    if bench.options.get("fill"):
+        for repeat in bench.options.get("only", range(how.repeats)):
+            for arm in arms:
+                _retrained(here, arm, arms[arm], left, how, int(repeat))
+        return Outcome("argus-table2", [])
+    before = compare(here.subject, here.train, {}, {"test": left}, how)[BEFORE]["test"]
+    results = {BEFORE: before}
+    for arm, more in arms.items():
+        rights = [_retrained(here, arm, more, left, how, one) for one in range(how.repeats)]
+        results[arm] = torch.stack(rights)
     rows: list[list[Cell]] = [
         [arm, sizes.get(arm, 0), _points(accuracy(right)), *(
             _points(gain(right, results[other]), "+") if arm not in (BEFORE, other) else ""
@@ -351,6 +393,21 @@ def retraining(bench: Bench) -> Outcome:
 
 
 MIN_ADDED = 10
+PART = ("only", "fill")
+"""Options that only choose what a process retrains."""
+
+
+def _retrained(
+    here: Lab, arm: str, more: Arm, left: Images, how: Retraining, repeat: int
+) -> Bool[Tensor, " n"]:
+    """Which images a repeat of an arm gets right, trained now unless the study's folder knows it."""
+
+    def right() -> list[float]:
+        seed = how.seed + repeat
+        net = tuned(here.subject, joined_images(here.train, more(seed)), how.recipe, seed=seed)
+        return [float(one) for one in correct(net, left)]
+
+    return torch.tensor(here.bench.cell(f"{arm} {repeat}", right, but=PART)).bool()
 
 
 def _points(found: Interval, sign: str = "") -> str:

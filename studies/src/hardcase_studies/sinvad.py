@@ -265,7 +265,8 @@ class Tried:
 def latent_sizes(bench: Bench) -> Outcome:
     """RQ4: what size and kind of VAE keeps the label of an image (Figures 16, 17 and 18).
 
-    ``--repeats N`` trains each VAE N times from other weights; a study that was stopped goes on with what it lacks.
+    ``--repeats N`` trains each VAE N times from other weights; a study that was stopped goes on with what it lacks, and several
+    processes fill one folder, each with ``fill=true`` and some trainings, ``only=[0,1]``.
     ``--set kinds=… latents=… vae_epochs=…`` choose which and how long.
     """
     here = Lab(bench)
@@ -278,6 +279,8 @@ def latent_sizes(bench: Bench) -> Outcome:
         sizes = FULL_SIZES if bench.full else QUICK_SIZES
         for latent in bench.options.get("latents", sizes if kind in STATED else (None,)):
             tried.append(_tried(here, kind, latent, (typical, odd)))
+    if bench.options.get("fill"):
+        return Outcome("sinvad-rq4", [])
     shown = [
         figures.images(bench.out / f"{name}.png", _pictures(here, few, tried))
         for name, few in (("typical", typical), ("odd", odd))
@@ -358,12 +361,13 @@ def _tried(here: Lab, kind: str, latent: int | None, few: tuple[Images, Images])
         kept = [accuracy(here.subject, _rebuilt(here, made, images)) for images in few]
         return [*(float(made.card[name]) for name in names), *kept]
 
-    seeds = range(bench.seed, bench.seed + (bench.repeats or 1))
+    trainings = bench.options.get("only", range(bench.repeats or 1))
+    seeds = [bench.seed + int(number) for number in trainings]
     cells = [bench.cell(f"{kind} {latent} {s}", partial(numbers, s), but=CHOOSE) for s in seeds]
     return Tried(kind, latent or 400, torch.tensor(cells, dtype=torch.float64))
 
 
-CHOOSE = ("kinds", "latents")
+CHOOSE = ("kinds", "latents", "only", "fill")
 """Options that only choose which VAEs are trained."""
 
 

@@ -79,7 +79,7 @@ def _disputed(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
                 "votes": votes,
                 "answers": row["answers"],
                 "image": study.inline(stimulus.id),
-                "beside": study.inline(item.reference) if item.reference else "",
+                "original": study.inline(item.reference) if item.reference else "",
                 "method": stimulus.run or "real image",
                 "expected": own,
                 "predicted": study.class_name(stimulus.predicted),

@@ -1,0 +1,107 @@
+"""``hardcase conditions fit``: which conditions to declare, from unlabelled images of the field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hardcase.cli import options as o
+from hardcase.cli.insight import ASKED, named_context
+from hardcase.cli.options import as_json, shown, tell
+from hardcase.errors import Problem
+from hardcase.wording.field import field_headline, field_lines
+
+if TYPE_CHECKING:
+    from hardcase.data.files import ImageSet
+    from hardcase.types import Images, Model
+
+__all__ = ["conditions"]
+
+Action = StrEnum("Action", "fit")
+EVERY = 15.0
+"""Seconds between two notes about how far a fit is."""
+
+
+@o.takes(
+    *("model", "data", *ASKED, "out", *o.SAYS),
+    field=o.Row("Unlabelled images of the field: folder:PATH, npz:PATH ...", "DATA"),
+    coordinates=o.Row("Which conditions to look for; by default all that suit.", "A,B"),
+    split=o.Row("Which part of the data."),
+)
+def conditions(
+    flags: o.Flags,
+    action: Annotated[Action, typer.Argument(metavar="fit", help="fit: find them.")],
+    field: str | None = None,
+    coordinates: str = "",
+    split: o.Split = o.Split.test,
+) -> None:
+    """Find the conditions under which labelled images look like unlabelled ones of the field, and
+    say what they cannot explain. With --model: which accuracy to expect there.
+
+    Writes a declaration for --conditions, its figures (.json) and a sheet of images (.png).
+    """
+    from hardcase.conditions.fitting.fit import finished
+
+    if flags.data is None or field is None:
+        fix = "hardcase conditions fit --data D --field folder:FIELD --out field.toml"
+        raise Problem("there is no data or no field.", fix=fix)
+    out = flags.out or Path("field.toml")
+    if out.exists():
+        raise Problem(f"{out} exists and stays as it is.", fix="another --out")
+    model, images, train = _ingredients(flags, split)
+    found = finished(
+        images,
+        field,
+        model=model,
+        train=train,
+        coordinates=tuple(filter(None, coordinates.split(","))),
+        seed=flags.seed or 0,
+        out=out,
+        on_progress=_noted(flags.say),
+    )
+    record = found.to_json()
+    if flags.json:
+        as_json({"file": str(out), **record})
+    elif flags.quiet:
+        tell(field_headline(record))
+    else:
+        tell("\n".join([*field_lines(record), "", *_next(flags, out, bool(found.found))]))
+
+
+def _ingredients(flags: o.Flags, split: o.Split) -> tuple[Model | None, Images, ImageSet | None]:
+    """The model, if one is named, the labelled images, and those to learn classes from."""
+    if flags.model is not None:
+        context = named_context(flags, "conditions fit", split=split)
+        return context.subject, context.images(split), context.labelled("train")
+    from hardcase.data.sources import load
+
+    assert flags.data is not None
+    images = load(flags.data, split=split, offline=flags.offline)
+    return None, images, load(flags.data, split="train", offline=flags.offline)
+
+
+def _next(flags: o.Flags, out: Path, declared: bool) -> list[str]:
+    """Where things are, and what to type next."""
+    lines = [f"images       {shown(out.with_suffix('.png'))}: field, fitted, least explained"]
+    if declared:
+        model = flags.model or "MODEL"
+        command = f"hardcase run --model {model} --data {flags.data} --conditions {shown(out)}"
+        lines.append(f"next         {command}")
+    return lines
+
+
+def _noted(say: Callable[[str], None]) -> Callable[[str, int], None]:
+    """What tells how far a fit is, now and then."""
+    last: dict[str, Any] = {"time": monotonic()}
+
+    def note(what: str, count: int) -> None:
+        if monotonic() - last["time"] >= EVERY:
+            last["time"] = monotonic()
+            say(f"{count} {what}")
+
+    return note

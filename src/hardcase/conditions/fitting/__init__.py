@@ -1,0 +1,1 @@
+"""Conditions from the field: unlabelled images say which conditions to declare."""

@@ -1,0 +1,107 @@
+"""What a fit leaves: the declaration, all figures, and images of the field beside fitted ones."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image
+from torch import Tensor
+
+from hardcase.cache import write_atomically
+from hardcase.errors import Problem
+from hardcase.tensors import to_bytes
+from hardcase.wording.field import field_sentences
+
+if TYPE_CHECKING:
+    from hardcase.conditions.fitting.fit import FieldFit
+
+__all__ = ["save"]
+
+ACROSS = 12
+"""Images in a row of the sheet."""
+SIDE = 64
+"""Pixels of an image on the sheet, at least for those that are smaller."""
+GAP = 4
+
+
+def save(found: FieldFit, path: Path) -> Path:
+    """Write the declaration and what goes with it; returns the declaration's path.
+
+    Args:
+        found: What a fit found.
+        path: A path that ends in ``.toml``.
+    """
+    if path.suffix != ".toml":
+        raise Problem(f"{path} is no TOML file.", fix=f"--out {path.with_suffix('.toml')}")
+    from hardcase.conditions.fitting.fit import as_text
+
+    write_atomically(path.with_suffix(".json"), as_text(found.to_json()).encode())
+    write_atomically(path.with_suffix(".png"), _sheet(found))
+    if found.rows:
+        write_atomically(path.with_suffix(".csv"), _table(found))
+    return write_atomically(path, _declaration(found, path).encode())
+
+
+def _declaration(found: FieldFit, path: Path) -> str:
+    """The TOML file: sentences as comments, and a table of conditions."""
+    lines = [f"# {line}" for line in field_sentences(found.to_json())]
+    lines += ["", "[conditions]", 'name = "field"']
+    if not found.found:
+        lines.append("# nothing is declared: the field looks like the labelled images")
+    tied = {name for pair in found.candidate.together for name in pair}
+    if tied:
+        lines.append(f'table = "{path.with_suffix(".csv").name}"')
+    for one in found.to_json()["conditions"]:
+        if one["condition"] not in tied:
+            lines.append(f'{one["condition"]} = "{one["declared"]}"')
+    return "\n".join(lines) + "\n"
+
+
+def _table(found: FieldFit) -> bytes:
+    """Conditions that go together, a row for each image."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, [*found.rows[0]], lineterminator="\n")
+    table.writeheader()
+    table.writerows(found.rows)
+    return text.getvalue().encode()
+
+
+def _sheet(found: FieldFit) -> bytes:
+    """A picture: images of the field, labelled ones under the conditions, the least explained."""
+    fitted = to_bytes(found.shown)
+    step = max(len(found.field) // ACROSS, 1)
+    rows = [
+        found.field.x[::step][:ACROSS],
+        fitted[:: max(len(fitted) // ACROSS, 1)][:ACROSS],
+        found.field.x[torch.tensor(found.least_explained[:ACROSS])],
+    ]
+    lines = [_line(row) for row in rows]
+    width = max(line.shape[1] for line in lines)
+    sheet = np.full((sum(len(line) + GAP for line in lines), width, 3), 255, dtype=np.uint8)
+    top = 0
+    for line in lines:
+        sheet[top : top + len(line), : line.shape[1]] = line
+        top += len(line) + GAP
+    file = io.BytesIO()
+    Image.fromarray(sheet).save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+def _line(images: UInt8[Tensor, "n c h w"]) -> np.ndarray:  # type: ignore[type-arg]
+    """Images beside each other, of one size."""
+    parts = list[np.ndarray]()  # type: ignore[type-arg]
+    for image in images:
+        pixels = image.expand(3, -1, -1).permute(1, 2, 0).numpy()
+        height, width = pixels.shape[:2]
+        scale = max(SIDE / min(height, width), 0.0)
+        size = (max(round(width * scale), 1), max(round(height * scale), 1))
+        resample = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BOX
+        parts.append(np.asarray(Image.fromarray(pixels).resize(size, resample)))
+        parts.append(np.full((size[1], GAP, 3), 255, dtype=np.uint8))
+    return np.concatenate(parts[:-1], 1)

@@ -1,0 +1,153 @@
+"""Images under conditions that are being fitted: the same random numbers for every candidate.
+
+A coordinate of an image has one normal number, whatever else changes. Two candidates then differ by
+what differs between them alone, and small differences can be seen with few images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hardcase.conditions.box import ConditionBox, condition_box
+from hardcase.conditions.declared import DECLARABLE
+from hardcase.conditions.fitting.coordinates import Spread, conditions_of
+from hardcase.randomness import Rng, keys_of
+from hardcase.tensors import chunks, from_bytes, to_grid
+from hardcase.types import Images, Seeds
+
+__all__ = ["Candidate", "Renderer"]
+
+ROWS = 256
+"""Images that are rendered at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Conditions that may be those of the field.
+
+    Args:
+        spreads: By coordinate, how it is spread; what is not named stays as it is.
+        together: By pair of coordinates, how far they go together (a correlation of normals).
+    """
+
+    spreads: Mapping[str, Spread] = field(default_factory=dict)
+    together: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """A text that is equal for equal candidates."""
+        spread = [f"{name}:{self.spreads[name]}" for name in sorted(self.spreads)]
+        pairs = [f"{pair}:{self.together[pair]:g}" for pair in sorted(self.together)]
+        return "; ".join(spread + pairs)
+
+    def having(self, name: str, spread: Spread) -> Candidate:
+        """Return the same candidate with one coordinate spread so."""
+        return Candidate({**self.spreads, name: spread}, self.together)
+
+    def without(self, name: str) -> Candidate:
+        """Return the same candidate with one coordinate at neutral."""
+        spreads = {key: value for key, value in self.spreads.items() if key != name}
+        return Candidate(spreads, {k: v for k, v in self.together.items() if name not in k})
+
+
+@dataclass(frozen=True, slots=True)
+class Renderer:
+    """Shows labelled images as they would look under candidates.
+
+    Args:
+        images: The images.
+        seed: What the normal numbers follow from, together with the images' names.
+        stream: What they are for; another name gives fresh numbers.
+    """
+
+    images: Images
+    seed: int = 0
+    stream: str = "fitted conditions"
+
+    def __call__(self, candidate: Candidate) -> Float[Tensor, "n c h w"]:
+        """Return every image under a random sample of a candidate, on the grid of 8 bits."""
+        x = from_bytes(self.images.x)
+        if not candidate.spreads:
+            return to_grid(x)
+        box = condition_box(conditions_of(candidate.spreads), self.images.shape)
+        z = box.from_normals(self._normals(box, candidate.together))
+        pattern = self._rng("pattern").integers(torch.arange(len(x)), 2**31 - 1)
+        parts = []
+        for rows in chunks(len(x), ROWS):
+            number = torch.arange(len(x))[rows]
+            origin = Seeds(
+                z[rows], x[rows], self.images.y[rows], number, {"pattern": pattern[rows]}
+            )
+            parts.append(to_grid(box.decode(z[rows], origin)))
+        return torch.cat(parts)
+
+    def values(self, candidate: Candidate) -> dict[str, Float[Tensor, " n"]]:
+        """Return the physical values of each plain coordinate, image by image."""
+        box = condition_box(conditions_of(candidate.spreads), self.images.shape)
+        z = box.from_normals(self._normals(box, candidate.together))
+        return physical_values(box, z)
+
+    def _normals(
+        self, box: ConditionBox, together: Mapping[tuple[str, str], float]
+    ) -> Float[Tensor, "n e"]:
+        """The normal numbers of every image in the order in which a box takes them."""
+        owners = [*cube_owners(box), *(box.owner[one.start] for one in box.fields)]
+        sizes = [1] * (len(owners) - len(box.fields)) + [one.size for one in box.fields]
+        columns = list[Tensor]()
+        for place, (name, size) in enumerate(zip(owners, sizes)):
+            kind = "field" if size > 1 else owners[:place].count(name)
+            columns.append(self._normal(f"{name}/{kind}", size))
+        first = {name: owners.index(name) for name in dict.fromkeys(owners)}
+        plain = [column.clone() for column in columns]
+        for (one, other), correlation in together.items():
+            shared = correlation * plain[first[one]]
+            own = (1 - correlation**2) ** 0.5 * plain[first[other]]
+            columns[first[other]] = shared + own
+        return torch.cat(columns, 1)
+
+    def _normal(self, name: str, size: int) -> Float[Tensor, "n k"]:
+        return _normals_of(self.images.id, self.seed, f"{self.stream}/{name}", size)
+
+    def _rng(self, name: str) -> Rng:
+        return Rng(self.seed, f"{self.stream}/{name}", keys_of(self.images.id))
+
+
+@lru_cache(maxsize=256)
+def _normals_of(ids: tuple[str, ...], seed: int, name: str, size: int) -> Float[Tensor, "n k"]:
+    """The normal numbers of images for one purpose: half of a candidate's time otherwise."""
+    return Rng(seed, name, keys_of(ids)).normal(torch.arange(len(ids)), (size,))
+
+
+def cube_owners(box: ConditionBox) -> list[str]:
+    """Return whose value each uniform number of a draw is: columns, sizes of fields, directions."""
+    inside = {i for one in box.fields for i in range(one.start, one.stop)}
+    free = [i for i, scales in enumerate(box.counts) if not scales]
+    plain = [i for i in range(box.size) if i not in inside and i not in free]
+    columns = [*plain, *(one.start for one in box.fields), *free]
+    return [box.owner[i] for i in columns]
+
+
+def physical_values(box: ConditionBox, z: Float[Tensor, "m d"]) -> dict[str, Float[Tensor, " m"]]:
+    """Return the value of every coordinate in the unit in which it is declared.
+
+    Of two columns it is that of the first, of a field the greatest length at any point.
+    """
+    found = dict[str, Tensor]()
+    lengths = {box.owner[one.start]: one.lengths(z).amax(1) for one in box.fields}
+    for column, name in enumerate(box.owner):
+        if name in found or not box.counts[column]:
+            continue
+        code = lengths.get(name, z[:, column])
+        declared = box.conditions.ranges[name]
+        low = 0.0 if name in lengths else box.low[column]
+        share = (code - low) / (box.high[column] - low)
+        if DECLARABLE[name].neutral == 100:
+            share = 1 - share
+        found[name] = declared.low + share * (declared.high - declared.low)
+    return found
