@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -48,17 +47,18 @@ class Block(nn.Module):
 class CifarResNet(nn.Module):
     """A residual network for 32 x 32 images in [0, 1], its normalisation inside."""
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, blocks: int) -> None:
         super().__init__()
         self.register_buffer("mean", torch.tensor(MEAN).reshape(1, 3, 1, 1))
         self.register_buffer("std", torch.tensor(STD).reshape(1, 3, 1, 1))
         self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
-        widths = (16, 16, 32, 64)
-        for stage, (before, after) in enumerate(pairwise(widths), start=1):
-            first = Block(before, after, 1 if stage == 1 else 2)
-            rest = [Block(after, after, 1) for _ in range(blocks - 1)]
-            setattr(self, f"layer{stage}", nn.Sequential(first, *rest))
+        self.layer1 = _stage(16, 16, blocks, stride=1)
+        self.layer2 = _stage(16, 32, blocks, stride=2)
+        self.layer3 = _stage(32, 64, blocks, stride=2)
         self.linear = nn.Linear(64, 10)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -66,6 +66,11 @@ class CifarResNet(nn.Module):
         x = self.layer3(self.layer2(self.layer1(x)))
         out: Tensor = self.linear(x.mean((2, 3)))
         return out
+
+
+def _stage(before: int, after: int, blocks: int, *, stride: int) -> nn.Sequential:
+    rest = [Block(after, after, 1) for _ in range(blocks - 1)]
+    return nn.Sequential(Block(before, after, stride), *rest)
 
 
 def resnet(path: Path, name: str = "resnet20") -> nn.Module:
