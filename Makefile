@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 export MKL_CBWR = AUTO,STRICT
 
-.PHONY: venv demo test lint bench gpu insight gpu-pack gpu-unpack catalogue docs site dist torture plant clean browser lowest way-in teams archive
+.PHONY: venv demo test lint bench gpu insight gpu-pack gpu-unpack catalogue docs site dist torture plant clean browser lowest way-in teams peers archive
 
 # tests of campaigns, which must hold on a device too: a GPU is played under them
 PLAYED := tests/campaign tests/contracts/test_methods.py tests/searches tests/spaces tests/guides \
@@ -91,9 +91,20 @@ teams:  ## plug-ins with MLflow, Lightning, transformers and MAITE, then FiftyOn
 	test -x $(VENV)-teams/bin/python || $(PYTHON) -m venv $(VENV)-teams
 	$(VENV)-teams/bin/pip install -q torch==2.13.0 -e .[http,onnx,mlflow,lightning,huggingface,maite,study] pytest beartype hypothesis pyright
 	$(VENV)-teams/bin/python -m pytest -rs $(TEAMS)
+	$(VENV)-teams/bin/pip install -q 'maite<0.10' && $(VENV)-teams/bin/python -m pytest -rs $(TEAMS)/test_maite.py $(TEAMS)/test_maite_spotcheck.py
 	test -x $(VENV)-fiftyone/bin/python || $(PYTHON) -m venv $(VENV)-fiftyone
 	$(VENV)-fiftyone/bin/pip install -q torch==2.13.0 -e . fiftyone pytest beartype
 	$(VENV)-fiftyone/bin/python -m pytest -rs teams/tests/test_fiftyone.py
+
+PEERS := attackbenchlib==2.0.2 foolbox==3.3.4 eagerpy torchattacks==3.5.1 adv-lib==0.2.8 adversarial-robustness-toolbox==1.20.1 imagecorruptions==1.1.2
+
+peers:  ## libraries of others in an environment beside .venv, and what they say of us; then python -m benchmarks peers
+	test -x $(VENV)-peers/bin/python || $(PYTHON) -m venv $(VENV)-peers
+	$(VENV)-peers/bin/pip install -q torch==2.13.0 -e . tqdm six opencv-python-headless scikit-image
+	$(VENV)-peers/bin/pip install -q --no-deps $(PEERS)
+	$(VENV)-peers/bin/hardcase reproduce peers-attacks --keep results
+	$(VENV)-peers/bin/hardcase reproduce peers-corruptions --keep results
+	$(VENV)-peers/bin/hardcase reproduce peers-probability --keep results
 
 way-in: venv  ## a newcomer's way in a clean home, and every command of the first pages with every kind of model, stopped in each phase; says what cannot be had
 	$(BIN)/pip install -q -c constraints.txt transformers timm

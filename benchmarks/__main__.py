@@ -32,7 +32,18 @@ ASIDE = (
     "settle",
 )
 """What is no benchmark."""
-LONG = ("detectors", "gpu", "memory", "million", "noticeable", "study", "study_crowd", "tiles")
+LONG = (
+    "detectors",
+    "gpu",
+    "gpu_photographs",
+    "memory",
+    "million",
+    "noticeable",
+    "peers",
+    "study",
+    "study_crowd",
+    "tiles",
+)
 """Run by name alone: longer than a sitting allows, on another machine, or no figure of speed."""
 
 
@@ -60,13 +71,15 @@ def main() -> None:
 
 
 def measure(name: str, only: str | None) -> None:
-    """Run one benchmark here and store its figures."""
+    """Run one benchmark here and store its figures; one that shows what is stored measures nothing."""
     keep_freed()  # as the command line does
     module = importlib.import_module(f"benchmarks.{name}")
+    if hasattr(module, "show"):
+        return module.show()
     if not hasattr(module, "figures"):
         return
     figures = module.figures(only.split(",")) if only else module.figures()
-    about = module.hardware() if getattr(module, "RESULT", "") == "bench-gpu" else {}
+    about = module.hardware() if str(getattr(module, "RESULT", "")).startswith("bench-gpu") else {}
     collect(figures, getattr(module, "RESULT", "bench-cpu"), about)
 
 

@@ -58,15 +58,17 @@ enter("import hardcase")
 import hardcase.api as api
 from hardcase import splits, context
 from hardcase.judges import verdicts
-from hardcase.runs import start, workers
+from hardcase.runs import phases, start, workers
 leave()
 staged(splits, "load", "data: read")
 staged(context, "load_model", "networks: load, hash, try outputs")
+staged(api, "measure_plan", "images and plan")
+staged(phases, "begin", "networks: check; first record")
+staged(phases, "measure", "failure rate under conditions")
+staged(api, "keep_measured", "figures and pictures of it")
 staged(api, "plan_of", "method and plan")
-staged(start, "check", "networks: check")
 staged(workers, "run_shard", "search")
-staged(start, "start", "run folder: first record, log, closing")
-staged(api, "measured", "risk under the usual conditions")
+staged(start, "search", "search: record, log, closing")
 staged(api, "finish", "judge")
 code = main(sys.argv[1:])
 leave()

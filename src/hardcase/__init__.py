@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         run as run,
         search as search,
     )
+    from hardcase.attack import AttackedImages as AttackedImages, attack as attack
     from hardcase.conditions import Conditions as Conditions
     from hardcase.errors import Problem as Problem
     from hardcase.judges.verdicts import judge as judge

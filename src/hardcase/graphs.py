@@ -8,6 +8,7 @@ of the eager call, so the bits are the same. Where capture does not work, calls 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
@@ -32,6 +33,8 @@ MAX_GRAPHS = 32
 """Captured calls of one network: shapes may be many."""
 GRAPHS_SHARE = 1 / 16
 """Share of a device's memory that the captured calls of one network may hold."""
+FIRST = 4
+"""Calls of a large input before it is captured: a capture takes the time of five."""
 WARM = 3
 """Calls before a capture, in which libraries make their plans and workspaces."""
 
@@ -112,6 +115,8 @@ class CapturedCalls(dict[Hashable, CapturedCall | None]):
 
 def side_by_side(call: Call, lanes: int) -> Call:
     """A call of several tiles; in a capture each on its own stream, so that all run at once."""
+    if lanes == 1:
+        return call
 
     def several(*inputs: Tensor) -> list[Tensor]:
         tiles = [one.chunk(lanes) for one in inputs]
@@ -179,21 +184,32 @@ def arithmetic() -> tuple[bool, ...]:
 
 
 _graphs: WeakKeyDictionary[nn.Module, CapturedCalls] = WeakKeyDictionary()
+_counts: WeakKeyDictionary[nn.Module, Counter[Hashable]] = WeakKeyDictionary()
+"""How often a network was called in each way."""
 
 
 def replayed(
-    owner: nn.Module, call: Callable[..., Tensor], *inputs: Tensor, kind: Hashable = ""
+    owner: nn.Module,
+    call: Callable[..., Tensor],
+    *inputs: Tensor,
+    kind: Hashable = "",
+    lanes: int = 1,
 ) -> Tensor:
     """``call(*inputs)``, as a graph of `owner` where that works and pays; calls of another `kind`
-    and every shape have their own.
+    and every shape have their own. Inputs of several `lanes` are so many tiles, each a call.
     """
+    tiles = side_by_side(lambda *given: (call(*given),), lanes)
     eager = torch.is_grad_enabled() or torch.is_inference_mode_enabled() or _inside
-    if eager or not replays(inputs[0].device) or inputs[0].numel() > LARGE:
-        return call(*inputs)
+    if eager or not replays(inputs[0].device) or inputs[0].numel() > LARGE * lanes:
+        return tiles(*inputs)[0]
     known = _graphs.setdefault(owner, CapturedCalls())
+    counts = _counts.setdefault(owner, Counter())
     shapes = [(tuple(one.shape), one.dtype) for one in inputs]
-    key = getattr(call, "__name__", ""), kind, *shapes, arithmetic()
+    key = getattr(call, "__name__", ""), kind, lanes, *shapes, arithmetic()
+    counts[key] += 1
+    if inputs[0].numel() > SMALL and counts[key] <= FIRST:
+        return tiles(*inputs)[0]
     if key not in known:
-        known[key] = captured(lambda *given: (call(*given),), *inputs)
+        known[key] = captured(tiles, *inputs)
     graph = known[key]
-    return call(*inputs) if graph is None else graph.answer(*inputs)[0]
+    return tiles(*inputs)[0] if graph is None else graph.answer(*inputs)[0]

@@ -119,7 +119,9 @@ neighbours.
 def to_grid(x: Float[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
     """The nearest 8-bit image, straight-through for gradients over rounding and clamping alike."""
     grid = x.detach().clamp(0, 1).mul_(255).round_().div_(255)
-    return x + grid.sub_(x.detach()) if x.requires_grad else grid
+    if not x.requires_grad:
+        return grid
+    return grid.sub_(x.detach()).add_(x)  # in place: images are large, and this is every query
 
 
 def to_bytes(x: Float[Tensor, " *shape"]) -> UInt8[Tensor, " *shape"]:

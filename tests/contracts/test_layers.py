@@ -14,7 +14,7 @@ LAYERS = {
     "parts": "imaging spaces conditions searches guides criteria methods models data training generators claims "
     "corruptions",
     "run": "config request analysis splits context runs judges",
-    "faces": "__init__ __main__ api report suite repair testing cli",
+    "faces": "__init__ __main__ api attack report suite repair testing cli",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""
 ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.split()}

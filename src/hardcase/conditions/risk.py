@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -56,6 +57,9 @@ SHOWN = 60
 """Failing images that are kept to be looked at: a random choice of all failing draws."""
 ROWS = 512
 """Images that are rendered and answered at once."""
+LANES = 2
+"""Tiles that a device renders and answers side by side: changing images waits for memory while
+another tile's network computes."""
 DEVICE_SEEDS = 256
 """Seeds that are asked about at once on a GPU."""
 Tell = Callable[[int, int], None]
@@ -247,7 +251,7 @@ def measure_shard(
 ) -> RiskTable:
     """Return what happens to some images; `offset` others came before."""
     device = subject.device
-    x = from_bytes(shard.x).to(device)
+    x = from_bytes(shard.x.to(device))  # bytes are a quarter of what their numbers are
     claims = {name: one.to(device) for name, one in claim_context(shard.context).items()}
     size = 0 if box is None else box.size
     place = torch.arange(len(shard), device=device)
@@ -364,18 +368,31 @@ def asked_under(
     tile = None if steady(z.device) else tile_in_use(z.device.type)
     kind = (names, repr(box.to_record()))
     logits = list[Tensor]()
-    for part in chunks(len(z), tile or rows):
+    for part in _calls(len(z), tile, rows):
         x, y, *claims = (table[of[part]] for table in tables)
         given = (x, y, z[part], pattern[part], *claims)
-        if tile and not steady(z.device) and isinstance(subject, nn.Module):
+        if tile and isinstance(subject, nn.Module):
             from hardcase.graphs import replayed
 
+            lanes = max(len(x) // tile, 1)
             padded = (pad_rows(one, tile) for one in given)
-            found = replayed(subject, logits_of, *padded, kind=kind)[: len(x)]
+            found = replayed(subject, logits_of, *padded, kind=kind, lanes=lanes)[: len(x)]
         else:
             found = logits_of(*given)
         logits.append(found)
     return torch.cat(logits)
+
+
+def _calls(count: int, tile: int | None, rows: int) -> Iterator[slice]:
+    """The rows of each call: so many on a CPU; on a device several tiles side by side while there
+    are as many left, then one by one.
+    """
+    if not tile:
+        return chunks(count, rows)
+    wide = LANES * tile
+    whole = count // wide * wide
+    single = (slice(at, min(at + tile, count)) for at in range(whole, count, tile))
+    return chain(chunks(whole, wide), single)
 
 
 def with_pattern(origin: Seeds, pattern: Int[Tensor, " m"]) -> Seeds:
@@ -396,7 +413,7 @@ def answered(logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]) -> Answers:
 
 def seeds_of(shard: Images, box: ConditionBox, device: torch.device) -> Seeds:
     """Return images as seeds in a box: unchanged."""
-    x = from_bytes(shard.x).to(device)
+    x = from_bytes(shard.x.to(device))
     z = torch.zeros(len(x), box.size, device=device)
     claims = {name: one.to(device) for name, one in claim_context(shard.context).items()}
     return Seeds(z, x, shard.y.to(device), torch.arange(len(x), device=device), claims)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase.imaging.resample import along
-from hardcase.tensors import constant, per_row, total
+from hardcase.tensors import constant, per_row, steady, total
 
 Batch = Float[Tensor, "m c h w"]
 Ground = Float[Tensor, "m c 1 1"]
@@ -37,17 +37,27 @@ def convolve(
     from scipy.fft import next_fast_len  # a third of a command's start, which few commands use
 
     radius = kernel.shape[-1] // 2
+    size = [int(next_fast_len(side + 2 * radius, real=True)) for side in x.shape[2:]]
     if border == "mirror":
-        padded = mirrored(mirrored(x, radius, 3), radius, 2)
+        padded = _mirrored_to(x, radius, size)
     else:
         padded = functional.pad(x, (radius,) * 4, mode="replicate")
-    size = [int(next_fast_len(side, real=True)) for side in padded.shape[2:]]
     missing = (0, size[1] - kernel.shape[2], 0, size[0] - kernel.shape[1])
     centred = functional.pad(kernel, missing).roll((-radius, -radius), (1, 2))
     response = torch.fft.rfft2(centred) - 1
     spectrum = torch.fft.rfft2(padded, s=size) * response[:, None]
     change: Tensor = torch.fft.irfft2(spectrum, s=size)
     return x + change[:, :, radius : radius + x.shape[2], radius : radius + x.shape[3]]
+
+
+def _mirrored_to(x: Batch, margin: int, size: list[int]) -> Float[Tensor, "m c h2 w2"]:
+    """Images reflected at all edges; on a device with the zeros that a transform would add."""
+    if not steady(x.device):
+        from hardcase.imaging import fused
+
+        if fused.usable(x):
+            return fused.mirrored(x, margin, size)
+    return mirrored(mirrored(x, margin, 3), margin, 2)
 
 
 def mirrored(x: Tensor, margin: int, dim: int) -> Tensor:

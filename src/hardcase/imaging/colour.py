@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase.imaging.blur import mirrored
-from hardcase.imaging.resample import combine
-from hardcase.tensors import constant, per_row
+from hardcase.imaging.resample import combine, spread, spread_across
+from hardcase.tensors import constant, per_row, steady
 
 Batch = Float[Tensor, "m c h w"]
 
@@ -32,6 +32,33 @@ DARKEST = 1 / 512
 """Below half a grey level gamma goes on as a straight line."""
 
 TINY = 1e-6
+
+
+def lit(
+    x: Batch,
+    *,
+    exposure: Float[Tensor, " m"],
+    shade: Float[Tensor, "m 1 p q"],
+    limit: float,
+    balance: Float[Tensor, "m 3 1 1"] | None,
+    gamma: Float[Tensor, " m"],
+    contrast: Float[Tensor, " m"],
+) -> Batch:
+    """Images in another light: exposure and shade (at control points) of together `limit` stops at
+    most, a white balance where there are colours, mid-tones and contrast; see `relit`.
+    """
+    if not steady(x.device):
+        from hardcase.imaging import fused
+
+        colours = () if balance is None else (balance,)
+        if fused.usable(x, exposure, shade, *colours, gamma, contrast):
+            wide, down = spread_across(shade, *x.shape[2:])
+            rows = (exposure, gamma - 1, contrast)
+            return fused.light(x, rows, balance, wide, down, limit, ENCODING)
+    stops = (per_row(exposure, x) + spread(shade, *x.shape[2:])).clamp(-limit, limit)
+    if balance is not None:
+        stops = stops + balance
+    return relit(x, stops, gamma, contrast)
 
 
 def relit(
@@ -140,11 +167,20 @@ def compressed(
     less quality does. By `x` it is straight-through, that of no compression. `halved` is how far
     colour is stored at half the resolution, from 0 (not at all) to 1 (as most files do).
     """
+    colours = x.shape[1] == 3
+    tables = (LUMA_STEPS, CHROMA_STEPS, CHROMA_STEPS) if colours else (LUMA_STEPS,)
+    if halved is None and not steady(x.device):
+        from hardcase.imaging import fused
+
+        if x.shape[1] in (1, 3) and fused.usable(x, quality):
+            matrices = (constant(matrix, x.dtype, x.device) for matrix in (TO_YCC, TO_RGB))
+            steps = constant(tables, x.dtype, x.device)
+            return fused.compress(x, steps, _cosines(x), _scale(quality), *matrices)
     planes = x.detach() * 255 - 128
-    if x.shape[1] != 3:
-        return (x + _losses(planes, (LUMA_STEPS,), quality) / 255).clamp(0, 1)
+    if not colours:
+        return (x + _losses(planes, tables, quality) / 255).clamp(0, 1)
     planes = combine(planes, constant(TO_YCC, x.dtype, x.device), 1)
-    change = _losses(planes, (LUMA_STEPS, CHROMA_STEPS, CHROMA_STEPS), quality)
+    change = _losses(planes, tables, quality)
     if halved is not None:
         chroma = planes[:, 1:]
         half = functional.avg_pool2d(chroma, 2, ceil_mode=True, count_include_pad=False)
@@ -180,10 +216,14 @@ def _rounding(
     quality: Float[Tensor, " m"],
 ) -> Float[Tensor, "m c r 8 s 8"]:
     """What rounding to multiples of the steps adds to each coefficient at each row's quality."""
-    scale = torch.where(quality < 50, 50 / quality, 2 - quality / 50)
-    scaled = steps * per_row(scale, waves)
+    scaled = steps * per_row(_scale(quality), waves)
     units = waves / scaled.clamp_min(1e-6)
     return scaled * (units.round() - units)
+
+
+def _scale(quality: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
+    """By how much the steps of quality 50 are multiplied."""
+    return torch.where(quality < 50, 50 / quality, 2 - quality / 50)
 
 
 def _blocks(planes: Batch) -> Float[Tensor, "m c r 8 s 8"]:

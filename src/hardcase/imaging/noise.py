@@ -18,12 +18,14 @@ from torch.nn import functional
 
 from hardcase.imaging.resample import spread
 from hardcase.randomness import Rng
-from hardcase.tensors import per_row, to_bytes
+from hardcase.tensors import per_row, steady, to_bytes
 
 Batch = Float[Tensor, "m c h w"]
 Layer = Float[Tensor, "m 1 h w"]
 TINY = 1e-6
 WORD = 0xFFFFFFFF
+UNIFORM = 0xFFFF * math.sqrt(4 / 12)
+"""The deviation of the sum of four uniform numbers of 16 bits."""
 HALF = 2.0**-25
 """Half of the grid on which uniform numbers lie: with it none is 0 (and none may round to 1)."""
 
@@ -63,6 +65,11 @@ class Draws:
 
 def content_key(x: Batch) -> Int[Tensor, " m"]:
     """A 32-bit hash of each image's bytes, the same on every device and beside any others."""
+    if not steady(x.device):
+        from hardcase.imaging import fused
+
+        if fused.usable(x.detach()):
+            return _mixed(fused.content(x.detach())).long() & WORD
     values = to_bytes(x).flatten(1).int()
     place = torch.arange(1, values.shape[1] + 1, device=x.device, dtype=torch.int32)
     weights = _mixed(place) | 1
@@ -88,6 +95,19 @@ def _high(bits: Int32[Tensor, " *shape"]) -> Int32[Tensor, " *shape"]:
     return (bits >> 16).bitwise_and_(0xFFFF)
 
 
+def grainy(x: Batch, key: Int[Tensor, " m"], strength: Float[Tensor, " m"]) -> Batch:
+    """Images with `grain`, as a sensor makes it: `strength` is its deviation in white, and more
+    than half of it is left in black.
+    """
+    if not steady(x.device):
+        from hardcase.imaging import fused
+
+        if fused.usable(x, strength):
+            return fused.grain(x, key, strength, UNIFORM)
+    bright = (0.4 + 0.6 * x.clamp(0, 1)).sqrt()
+    return (x + per_row(strength, x) * grain(x, key) * bright).clamp(0, 1)
+
+
 def grain(x: Batch, key: Int[Tensor, " m"]) -> Batch:
     """Noise of unit variance for images like `x`, mostly of luminance as in a processed photograph.
 
@@ -98,7 +118,7 @@ def grain(x: Batch, key: Int[Tensor, " m"]) -> Batch:
     layers = 1 + channels * (channels > 1)
     words = [lattice(key, layers * height * width, salt=salt) for salt in (1, 2)]
     one, two = (_high(word).add_(word.bitwise_and_(0xFFFF)) for word in words)
-    normal = one.add_(two).sub_(2 * 0xFFFF).to(x.dtype).div_(0xFFFF * math.sqrt(4 / 12))
+    normal = one.add_(two).sub_(2 * 0xFFFF).to(x.dtype).div_(UNIFORM)
     normal = normal.reshape(count, layers, height, width)
     if layers == 1:
         return normal

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from hardcase.tensors import constant
+from hardcase.tensors import constant, steady
 
 
 def centred_places(height: int, width: int, like: Tensor) -> Float[Tensor, "1 2 h w"]:
@@ -43,29 +43,39 @@ def pose(
     stands to the left (`left_view`) and above (`top_view`) and turns clockwise; `shear` is pixels
     sideways for each pixel down.
     """
-    y = places[:, 0] - _wide(down)
-    x = places[:, 1] - _wide(right)
-    x, y = _seen_aside(x, y, _wide(left_view).deg2rad(), distance)
-    y, x = _seen_aside(y, x, _wide(top_view).deg2rad(), distance)
-    x = x / _wide(zoom)
-    y = y / _wide(zoom)
-    cosine = _wide(rotation).deg2rad().cos()
-    sine = _wide(rotation).deg2rad().sin()
+    left = _aside(left_view, distance)
+    top = _aside(top_view, distance)
+    turn = rotation.deg2rad()
+    rows = (down, right, *left, *top, zoom, turn.cos(), turn.sin(), shear)
+    if not steady(places.device):
+        from hardcase.imaging import fused
+
+        if fused.usable(places, *rows):
+            return fused.pose(places, rows)
+    down, right, *aside, zoom, cosine, sine, shear = (row[:, None, None] for row in rows)
+    y = places[:, 0] - down
+    x = places[:, 1] - right
+    x, y = _seen_aside(x, y, *aside[:2])
+    y, x = _seen_aside(y, x, *aside[2:])
+    x = x / zoom
+    y = y / zoom
     turned_x = x * cosine + y * sine
     turned_y = y * cosine - x * sine
-    return torch.stack([turned_y, turned_x + turned_y * _wide(shear)], 1)
+    return torch.stack([turned_y, turned_x + turned_y * shear], 1)
 
 
-def _wide(values: Float[Tensor, " m"]) -> Float[Tensor, "m 1 1"]:
-    return values[:, None, None]
+def _aside(degrees: Float[Tensor, " m"], distance: float) -> tuple[Tensor, Tensor]:
+    """The cosine of an angle, and its sine over the distance of the plane."""
+    angle = degrees.deg2rad()
+    return angle.cos(), angle.sin() / distance
 
 
 def _seen_aside(
-    along: Tensor, across: Tensor, angle: Tensor, distance: float
+    along: Tensor, across: Tensor, cosine: Tensor, sine: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Where the rays through pixels meet a plane turned by `angle`."""
-    met = along / (angle.cos() - along * (angle.sin() / distance))
-    return met, across * (1 + met * (angle.sin() / distance))
+    """Where the rays through pixels meet a plane turned by an angle; see `_aside`."""
+    met = along / (cosine - along * sine)
+    return met, across * (1 + met * sine)
 
 
 def resample(
@@ -77,6 +87,11 @@ def resample(
     exactly.
     """
     count, channels, height, width = x.shape
+    if not steady(x.device):
+        from hardcase.imaging import fused
+
+        if fused.usable(x.detach(), places):
+            return fused.resample(x.detach(), places)
     flat = x.detach().flatten(2)
     top, below, down = _neighbours(places[:, 0], height)
     left, beside, right = _neighbours(places[:, 1], width)
@@ -125,9 +140,17 @@ def spread(
     coarse: Float[Tensor, "m k p q"], height: int, width: int
 ) -> Float[Tensor, "m k height width"]:
     """A coarse field over the image: Catmull-Rom between control points, outer ones on edges."""
+    wide, down = spread_across(coarse, height, width)
+    return combine(wide, down, 2)
+
+
+def spread_across(
+    coarse: Float[Tensor, "m k p q"], height: int, width: int
+) -> tuple[Float[Tensor, "m k p width"], Float[Tensor, "height p"]]:
+    """Half of `spread`: the field at every pixel across, and the weights that are left down."""
     across = constant(_cubic(coarse.shape[3], width), coarse.dtype, coarse.device)
     down = constant(_cubic(coarse.shape[2], height), coarse.dtype, coarse.device)
-    return combine(combine(coarse, across, 3), down, 2)
+    return combine(coarse, across, 3), down
 
 
 def combine(x: Tensor, weights: Float[Tensor, "out in"], dim: int) -> Tensor:

@@ -257,11 +257,18 @@ class Light(CheckedPart):
 
     def render(self, x: Batch, values: Values, key: Int[Tensor, " m"]) -> Batch:
         coarse = values["shade"].reshape(-1, 1, self.points, self.points)
-        shade = resample.spread(coarse, x.shape[2], x.shape[3])
-        stops = (per_row(values["exposure"], x) + shade).clamp(-self.stops, self.stops)
+        balance = None
         if x.shape[1] == 3:
-            stops = stops + colour.white_balance(values["temperature"], values["tint"])
-        return colour.relit(x, stops, values["gamma"], values["contrast"] / 100)
+            balance = colour.white_balance(values["temperature"], values["tint"])
+        return colour.lit(
+            x,
+            exposure=values["exposure"],
+            shade=coarse,
+            limit=self.stops,
+            balance=balance,
+            gamma=values["gamma"],
+            contrast=values["contrast"] / 100,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,10 +388,7 @@ class Sensor(CheckedPart):
         widest = 1 + _natural(self.resolution, (channels, height, width), small=0.5, large=1.5)
         if widest > 1:
             x = blur.convolve(x, blur.tent(values["resolution"], math.ceil(widest) - 1))
-        if self.noise > 0:
-            strength = (0.4 + 0.6 * x.clamp(0, 1)).sqrt()
-            x = x + per_row(values["noise"] / 255, x) * noise.grain(x, key) * strength
-        x = x.clamp(0, 1)
+        x = noise.grainy(x, key, values["noise"] / 255) if self.noise > 0 else x.clamp(0, 1)
         if self.quality < 100:
             x = colour.compressed(x, values["JPEG quality"])
         return x

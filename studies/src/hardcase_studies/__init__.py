@@ -65,6 +65,12 @@ _PAPERS = {
         "detectors": "claims that EfficientDet-Lite0 loses as a black box while SSD-MobileNet keeps them; Lite0 to 2 by accuracy and risk",
         "yardstick": "every method at equal network passes on the same seeds, judged by one judge, beside random conditions",
     },
+    "libraries of others (make peers)": {
+        "peers-attacks": "FGSM, PGD and C&W of foolbox, torchattacks, adv-lib, ART and ours, run and counted by AttackBench",
+        "peers-corruptions": "pixels and speed of every corruption beside imagecorruptions",
+        "peers-probability": "PRBench's rate of failures in a box beside our interval: queries for equal width",
+        "peers-accuracy": "fetched networks on photographs beside the accuracy that others publish",
+    },
     "ours, after Mouret and Clune 2015": {
         "map-cells": "cells of a map with a confirmed failure: the map's search beside SINVAD and random search at equal queries",
     },
@@ -82,6 +88,9 @@ _NEEDS = {
     "natural-cifar10": "cifar10 and a GPU",
     "natural-imagenet": "photographs of ImageNet's classes; fetched networks",
     "detectors": "photographs with boxes of COCO's classes; fetched networks",
+    "peers-attacks": "libraries of make peers; --set model=FILE and cifar10 for a published network",
+    "peers-corruptions": "libraries of make peers",
+    "peers-accuracy": "photographs of ImageNet's classes; fetched networks",
 }
 """The smallest data a study makes sense on, where that is not the usual one."""
 

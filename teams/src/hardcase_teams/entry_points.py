@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from typing import Any
 
@@ -30,6 +31,20 @@ def maite_exports() -> dict[str, Any]:
         "__plugin_api_version__": CHECKMAITE_API,
         "HardcaseModel": MaiteModel,
         "HardcaseDataset": MaiteDataset,
+        **_capabilities(),
+    }
+
+
+def _capabilities() -> dict[str, Any]:
+    """The capability that measures a failure rate, where CheckMAITE itself asks."""
+    if importlib.util.find_spec("checkmaite") is None:
+        return {}
+    from hardcase_teams.checkmaite import FailureRate, FailureRateConfig, FailureRateOutputs
+
+    return {
+        "HardcaseFailureRate": FailureRate,
+        "HardcaseFailureRateConfig": FailureRateConfig,
+        "HardcaseFailureRateOutputs": FailureRateOutputs,
     }
 
 
