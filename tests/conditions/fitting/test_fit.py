@@ -1,7 +1,6 @@
 """Conditions fitted to a field: nothing is invented, what is planted is found, and the same again."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,7 +53,9 @@ def test_nothing_is_claimed_of_other_images_of_the_same_kind(digits):
 @pytest.fixture(scope="module")
 def noisy(digits, tmp_path_factory):
     """A field with noise and fading, fitted into a file."""
-    field = seen(digits[2].sample(count=300, seed=2), {"noise": "0..30 levels", "fading": "0..60 %"})
+    field = seen(
+        digits[2].sample(count=300, seed=2), {"noise": "0..30 levels", "fading": "0..60 %"}
+    )
     out = tmp_path_factory.mktemp("fit") / "field.toml"
     return field, fitted(digits, field, out=out), out
 
@@ -164,5 +165,5 @@ def test_too_few_labelled_images_are_refused(digits):
 
 def test_figures_of_a_fit_are_plain(noisy):
     text = json.dumps(noisy[1].to_json(), allow_nan=False)
-    assert "noise" in text and np.isfinite(noisy[1].unexplained.distance)
-    assert Path(noisy[2]).is_file()
+    assert "noise" in text
+    assert np.isfinite(noisy[1].unexplained.distance)
