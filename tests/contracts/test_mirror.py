@@ -17,6 +17,9 @@ ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
     "methods/dlfuzz methods/pgd methods/neurons testing/toys "
     "searches/gradient searches/interpolation",
+    "conditions/fitting/test_fit.py": "whole fits: conditions/fitting/accuracy "
+    "conditions/fitting/coordinates conditions/fitting/embedding conditions/fitting/files "
+    "conditions/fitting/search conditions/fitting/traits",
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
     "contracts/test_doctests.py": "their examples: lazy",
     "torture/test_ingredients.py": "a run whose ingredients were swapped: runs/identity",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -28,6 +30,7 @@ from hardcase.conditions.risk import (
 )
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
+from hardcase.plain import read_plain
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.measured import Measured, Measurement
 from hardcase.runs.results import Run
@@ -38,6 +41,8 @@ from hardcase.types import WAYS, Images, Seeds
 
 ROWS = 64
 """Images that are rendered at once."""
+LARGEST_SHEET = 2**20
+"""Bytes, at most, of the sheet of images of a field."""
 
 
 def keep_shown(run: Run, measured: Measured, measurement: Measurement, images: ImageSet) -> None:
@@ -52,7 +57,34 @@ def keep_shown(run: Run, measured: Measured, measurement: Measurement, images: I
     shown: list[dict[str, Any]] = []
     if measurement.box is not None and measured.failed[~measured.reserved].any():
         shown = _shown(measured, measurement, images)
-    keep_beside(run.store, CONDITIONS, {"shown": shown})
+    conditions = None if measurement.box is None else measurement.box.conditions
+    field = {} if conditions is None else _stored_field(conditions.field)
+    keep_beside(run.store, CONDITIONS, {"shown": shown, **field})
+
+
+def _stored_field(field: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of the field whose conditions were fitted; nothing of others."""
+    if not field:
+        return {}
+    kept: dict[str, Any] = {"sentences": field["sentences"]}
+    with suppress(OSError):  # without its sheet the sentences stand alone
+        sheet = read_plain(Path(field["sheet"]), most=LARGEST_SHEET, links=True)
+        kept["sheet"] = base64.b64encode(sheet).decode()
+    return {"field": kept}
+
+
+def field_shown(run: Run) -> dict[str, Any] | None:
+    """Return what a run keeps of the field whose conditions were fitted: sentences, and a picture.
+
+    None where its conditions were declared by hand, or what is kept cannot be shown.
+    """
+    kept = (read_beside(run.store, CONDITIONS) or {}).get("field")
+    try:
+        sentences = [str(text) for text in kept["sentences"]]
+        sheet = remade(base64.b64decode(kept["sheet"])) if "sheet" in kept else None
+    except (LookupError, TypeError, ValueError, Problem):
+        return None
+    return {"sentences": sentences, "sheet": sheet}
 
 
 def extremes(

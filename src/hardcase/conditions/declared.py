@@ -163,6 +163,8 @@ class Conditions:
         rows: The rows of `table`, where they were read before.
         worst: Also search for the least scale at which each image fails.
         rare: Also estimate the failing volume of images without a failing draw.
+        field: What a fit says of the field whose conditions these are, in sentences, and where its
+            sheet of images is; empty where they were declared by hand.
 
     Raises:
         Problem: For a coordinate, a unit or a range that is not possible.
@@ -181,6 +183,7 @@ class Conditions:
     rows: tuple[Mapping[str, float], ...] = field(default=(), repr=False)
     worst: bool = False
     rare: bool = False
+    field: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         known = _declared_once(self.ranges.items())
@@ -223,7 +226,8 @@ class Conditions:
         if {"conditions", "ranges"} <= values.keys():
             raise Problem(f"{spec} has the tables [conditions] and [ranges].", fix="one of them")
         try:
-            return cls._from_table(values.get("conditions", values), folder=path.parent)
+            found = cls._from_table(values.get("conditions", values), folder=path.parent)
+            return replace(found, field=_fitted_to(values, path.parent))
         except Problem as problem:
             place = _place(path, text, problem.what)
             raise Problem(f"{place}: {problem.what}", *problem.why, fix=problem.fix) from problem
@@ -264,6 +268,18 @@ class Conditions:
         """Return the same declaration with one coordinate held at neutral."""
         left = {key: value for key, value in self.ranges.items() if key != name}
         return replace(self, ranges=left)
+
+
+def _fitted_to(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """What a declaration that was fitted says of its field; empty for any other."""
+    said = values.get("field", {})
+    if "conditions" not in values or not isinstance(said, Mapping):
+        return {}
+    sentences = said.get("sentences", [])
+    sheet = said.get("sheet", "")
+    if not (isinstance(sentences, list) and isinstance(sheet, str) and sheet):
+        return {}
+    return {"sentences": [str(text) for text in sentences], "sheet": str(folder / sheet)}
 
 
 def _lines(values: Mapping[str, Any]) -> list[tuple[str, Any]]:

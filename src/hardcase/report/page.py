@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from hardcase.analysis.conditions import field_shown
 from hardcase.cache import sweep, write_atomically
 from hardcase.catalogue import bibtex, citations
 from hardcase.environment import for_people
@@ -70,10 +71,17 @@ def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None
         {name: getattr(words, name) for name in FILTERS},
         report={**report, "runs": named},
         **{name: found.uris for name, found in drawn.items()},
+        sheets=[_sheet(run) for run in runs],
         charts=pictures,
     )
     write_atomically(folder / "report.json", json.dumps(report, indent=1, allow_nan=False).encode())
     return write_atomically(folder / "index.html", page.encode())
+
+
+def _sheet(run: Run) -> str | None:
+    """The images of the field whose conditions were fitted, beside fitted ones, as a data URI."""
+    field = field_shown(run)
+    return None if field is None or field["sheet"] is None else pictures.uri(field["sheet"])
 
 
 def render(template: Path, filters: Mapping[str, Callable[..., str]], **values: Any) -> str:
@@ -113,6 +121,7 @@ def _section(run: Run, count: int, limits: GateLimits | None) -> dict[str, Any]:
     counts = run.counts()
     told = words.rates_of(run)
     searched = run.store.searching
+    field = field_shown(run)
     weak = {
         **matrix(sheet, samples, run.classes),
         "classes": class_rates(run),
@@ -135,6 +144,7 @@ def _section(run: Run, count: int, limits: GateLimits | None) -> dict[str, Any]:
         "measured_in": None,
         "decision": decision(run, limits),
         "pairs": large_pairs(sheet, samples),
+        "field": None if field is None else field["sentences"],
         "weak": weak,
         "claims": claims_section(run, sheet, told) if searched else None,
         "search": search(run, sheet, counts) if searched else None,

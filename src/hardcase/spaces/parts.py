@@ -27,7 +27,6 @@ from hardcase.spaces.coordinates import (
     alone,
     control_points,
 )
-from hardcase.tensors import per_row
 
 SMALL = 64
 """Images with a shorter side of up to this many pixels have other natural ranges than photographs.

@@ -61,6 +61,7 @@ _PAPERS = {
         "decides": "does risk say more of a network on other data than accuracy, loss and corruption error do; 56 recipes",
         "demo": "does the demo decide: the command as it is typed, over many run seeds",
         "effects": "the effects of conditions and the worst region that a run tells, against laws whose truth is known",
+        "field": "conditions that unlabelled images tell: planted ones, nulls, real shifts, and the accuracy that is expected there",
         "intervals": "do the intervals that runs print hold, and how often is a gate wrong: populations whose rate is known",
         "detectors": "claims that EfficientDet-Lite0 loses as a black box while SSD-MobileNet keeps them; Lite0 to 2 by accuracy and risk",
         "yardstick": "every method at equal network passes on the same seeds, judged by one judge, beside random conditions",

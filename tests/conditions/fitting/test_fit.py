@@ -1,7 +1,6 @@
 """Conditions fitted to a field: nothing is invented, what is planted is found, and the same again."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -166,5 +165,5 @@ def test_too_few_labelled_images_are_refused(digits):
 
 def test_figures_of_a_fit_are_plain(noisy):
     text = json.dumps(noisy[1].to_json(), allow_nan=False)
-    assert "noise" in text and np.isfinite(noisy[1].unexplained.distance)
-    assert Path(noisy[2]).is_file()
+    assert "noise" in text
+    assert np.isfinite(noisy[1].unexplained.distance)

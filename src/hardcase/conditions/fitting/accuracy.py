@@ -152,7 +152,7 @@ class _Synthetic:
             x = to_grid(corrupt(x, name, severity, keys_of(images.id)))
         logits = logits_of(self.model, x)
         right = float((logits.argmax(1) == images.y).double().mean())
-        whole = self.embedding.rows(x).double().mean(0).numpy()
+        whole = self.embedding.of(x)
         return np.concatenate([[right], self.seen(logits, whole), whole])
 
     def seen(self, logits: Float[Tensor, "n k"], embedding: Vector) -> Vector:

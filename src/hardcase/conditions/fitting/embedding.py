@@ -112,6 +112,10 @@ class Embedding:
         below = along[:, :, None] <= self.thresholds
         return (below * self.weight).flatten(1)
 
+    def of(self, x: Float[Tensor, "n c h w"]) -> Vector:
+        """Return the embedding of a set of images."""
+        return self.measured(self.rows(x).double().mean(0).numpy())
+
     def measured(self, means: Matrix) -> Matrix:
         """Return what means of rows are as embeddings."""
         found: Matrix = means @ self.metric.numpy()

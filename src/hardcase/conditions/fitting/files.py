@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,17 +50,19 @@ def save(found: FieldFit, path: Path) -> Path:
 
 
 def _declaration(found: FieldFit, path: Path) -> str:
-    """The TOML file: sentences as comments, and a table of conditions."""
-    lines = [f"# {line}" for line in field_sentences(found.to_json())]
-    lines += ["", "[conditions]", 'name = "field"']
+    """The TOML file: a table of conditions, and what the fit says."""
+    lines = ["[conditions]", 'name = "field"']
     if not found.found:
-        lines.append("# nothing is declared: the field looks like the labelled images")
+        lines.append("# no condition was found: there is nothing to declare")
     tied = {name for pair in found.candidate.together for name in pair}
     if tied:
         lines.append(f'table = "{path.with_suffix(".csv").name}"')
     for one in found.to_json()["conditions"]:
         if one["condition"] not in tied:
             lines.append(f'{one["condition"]} = "{one["declared"]}"')
+    sentences = [json.dumps(text, ensure_ascii=False) for text in field_sentences(found.to_json())]
+    lines += ["", "[field]", f'sheet = "{path.with_suffix(".png").name}"']
+    lines += ["sentences = [", *(f"  {text}," for text in sentences), "]"]
     return "\n".join(lines) + "\n"
 
 

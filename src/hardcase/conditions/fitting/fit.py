@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.conditions.declared import DECLARABLE, Conditions
+from hardcase.conditions.declared import DECLARABLE, Conditions, DeclaredRange
 from hardcase.conditions.fitting.accuracy import ExpectedAccuracy, expected_accuracy
 from hardcase.conditions.fitting.coordinates import (
     Fittable,
@@ -140,6 +140,9 @@ class FieldFit:
         tied = {name for pair in self.candidate.together for name in pair}
         plain = {name: one for name, one in spreads.items() if name not in tied}
         ranges = {name: declared_range(name, one) for name, one in plain.items()}
+        for name in self.rows[0] if tied else ():
+            values = [DECLARABLE[name].neutral, *(row[name] for row in self.rows)]
+            ranges[name] = DeclaredRange(name, min(values), max(values))
         return Conditions(ranges, name="field", rows=self.rows) if tied else conditions_of(spreads)
 
     @property

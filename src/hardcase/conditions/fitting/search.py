@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from scipy.optimize import lsq_linear
@@ -142,6 +142,7 @@ class Place:
         return basis
 
 
+@runtime_checkable
 class ByChance(Protocol):
     """What chance does to an embedding."""
 

@@ -28,7 +28,15 @@ from hardcase.errors import Problem
 
 __all__ = ["library", "machine", "versions"]
 
-ASIDE = ("git", "requests", "visdom", "wandb", "torchvision", "torchvision.transforms", "torchvision.datasets")
+ASIDE = (
+    "git",
+    "requests",
+    "visdom",
+    "wandb",
+    "torchvision",
+    "torchvision.transforms",
+    "torchvision.datasets",
+)
 """Libraries that peers import for pictures, records and downloads; none of them takes part in what is measured."""
 
 
@@ -69,7 +77,9 @@ def machine() -> str:
     name = platform.processor() or platform.machine()
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), name)
+        name = next(
+            (line.partition(": ")[2] for line in lines if line.startswith("model name")), name
+        )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{name}, {cores} cores of it"
 
