@@ -159,5 +159,6 @@ def _model(run: Run, config: pytest.Config) -> Model:
     spec = str(config.getoption("--hardcase-model"))
     stored = run.store.settings()
     require({"data": stored.get("data")}, run.folder)
-    config = parse({**stored, "trust_pickle": False})
-    return Context(config.model_copy(update={"model": config.model.with_name(spec)})).subject
+    settings = parse({**stored, "trust_pickle": False})
+    other = settings.model.with_name(spec)
+    return Context(settings.model_copy(update={"model": other})).subject
