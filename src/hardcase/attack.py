@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hardcase.campaign.in_memory import search
 from hardcase.errors import Problem
-from hardcase.models.subject import Subject, device_of, in_evaluation_mode
+from hardcase.models.subject import device_of, in_evaluation_mode
 from hardcase.registry import resolve
 from hardcase.tensors import digest_tensors, from_bytes, length, to_bytes
 from hardcase.types import Answer, Images, Method, Model, Offer, Tap
@@ -73,7 +73,7 @@ def attack(
         (True, True)
     """
     recipe = _recipe(method, tuple(x.shape[1:]), options) if isinstance(method, str) else method
-    asked = _AsItIs(model) if isinstance(model, nn.Module) and not _is_model(model) else model
+    asked = _model_of(model)
     images = to_bytes(x).cpu()
     start = from_bytes(images).to(x.device)
     with torch.no_grad():
@@ -108,8 +108,11 @@ def _recipe(name: str, shape: tuple[int, ...], options: Mapping[str, Any]) -> Me
     return method
 
 
-def _is_model(model: object) -> bool:
-    return isinstance(model, Subject) or hasattr(model, "offers")
+def _model_of(model: nn.Module | Model) -> Model:
+    """A model as it is; of a bare network, one that asks it itself."""
+    if isinstance(model, nn.Module) and not hasattr(model, "offers"):
+        return _AsItIs(model)
+    return cast("Model", model)
 
 
 class _AsItIs:

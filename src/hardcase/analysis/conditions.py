@@ -79,6 +79,8 @@ def field_shown(run: Run) -> dict[str, Any] | None:
     None where its conditions were declared by hand, or what is kept cannot be shown.
     """
     kept = (read_beside(run.store, CONDITIONS) or {}).get("field")
+    if not isinstance(kept, Mapping):
+        return None
     try:
         sentences = [str(text) for text in kept["sentences"]]
         sheet = remade(base64.b64decode(kept["sheet"])) if "sheet" in kept else None

@@ -182,7 +182,7 @@ def fill_from_package(net: nn.Sequential, arrays: Mapping[str, np.ndarray]) -> N
 def features(net: nn.Sequential, x: Tensor) -> Float[Tensor, "n d"]:
     """What the head of a network sees."""
     trunk = net[:-1].eval()
-    return torch.cat([trunk(from_bytes(part)) for part in x.split(16)])
+    return torch.cat([trunk(from_bytes(part)) for part in torch.split(x, 16)])
 
 
 def fit_head(net: nn.Sequential, x: Tensor, y: Tensor) -> None:

@@ -129,7 +129,8 @@ def _metric(rows: Float[Tensor, "n e"]) -> Float[Tensor, "e e"]:
     sizes, axes = torch.linalg.eigh(spread)
     mean = sizes.mean().clamp_min(1e-12)
     root = ((sizes.clamp_min(0) / mean) + FIRM).rsqrt()
-    return (axes * root) @ axes.T
+    inverse: Tensor = (axes * root) @ axes.T
+    return inverse
 
 
 def _points(x: Float[Tensor, "n c h w"], network: RandomNetwork) -> Float[Tensor, "n t"]:
@@ -185,7 +186,9 @@ def class_mix(field: Vector, classes: Matrix, usual: Vector) -> Vector:
     wanted = np.concatenate([field, [firm], pull * usual])
     gram = np.linalg.cholesky(system.T @ system).T
     shares: Vector = nnls(gram, np.linalg.solve(gram.T, system.T @ wanted))[0]
-    return shares / shares.sum()
+    total: float = shares.sum()
+    mixed: Vector = shares / total
+    return mixed
 
 
 def class_directions(classes: Matrix, shares: Vector) -> Sequence[Vector]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field as default
 from functools import cached_property
 
 import numpy as np
@@ -135,7 +135,7 @@ class ChanceOfField:
     matching: Matching
     field: Float[Tensor, "n e"]
     seed: int = 0
-    _explained: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
+    _explained: dict[str, bool] = default(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def _gains(self) -> Matrix:
@@ -304,7 +304,7 @@ def _signal(move: Vector, differences: Matrix, tests: int) -> float:
     if size < 1e-12:
         return 0.0
     noise = float((differences @ move).std()) / size
-    needed_length = (norm.ppf(1 - LEVEL / tests) + norm.ppf(POWER)) * noise
+    needed_length = float(norm.ppf(1 - LEVEL / tests) + norm.ppf(POWER)) * noise
     return size / max(needed_length, 1e-12)
 
 

@@ -96,9 +96,9 @@ def _sheet(found: FieldFit) -> bytes:
     return file.getvalue()
 
 
-def _line(images: UInt8[Tensor, "n c h w"]) -> np.ndarray:  # type: ignore[type-arg]
+def _line(images: UInt8[Tensor, "n c h w"]) -> np.ndarray:
     """Images beside each other, of one size."""
-    parts = list[np.ndarray]()  # type: ignore[type-arg]
+    parts = list[np.ndarray]()
     for image in images:
         pixels = image.expand(3, -1, -1).permute(1, 2, 0).numpy()
         height, width = pixels.shape[:2]

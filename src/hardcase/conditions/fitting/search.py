@@ -10,7 +10,7 @@ that was stopped goes on where it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field as default
 from itertools import combinations
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -172,7 +172,7 @@ class Matching:
     embedding: Embedding
     field: Vector
     coordinates: tuple[Fittable, ...]
-    kept: Kept = field(default_factory=Kept)
+    kept: Kept = default(default_factory=Kept)
     on_progress: Callable[[int], None] = lambda count: None
 
     def rows(self, name: str) -> Fittable:
@@ -221,11 +221,11 @@ class Matching:
                     continue
                 moved = list(now)
                 moved[which] += STEP
-                other = Spread.of(row, *moved, spread.even)
+                other = Spread.of(row, moved[0], moved[1], spread.even)
                 step = other.in_sizes(row)[which] - now[which]
                 if abs(step) < STEP / 2:  # at the end of what is allowed
                     moved[which] -= 2 * STEP
-                    other = Spread.of(row, *moved, spread.even)
+                    other = Spread.of(row, moved[0], moved[1], spread.even)
                     step = other.in_sizes(row)[which] - now[which]
                 there = self.place(place.candidate.having(name, other))
                 names.append((name, which))

@@ -57,7 +57,7 @@ def run(bench: Bench) -> Outcome:
         model = load_model(f"zoo:{name}", Loading(device=bench.device))
         answers = []
         with torch.no_grad():
-            for part in images.x.split(50):
+            for part in torch.split(images.x, 50):
                 answers.append(model(from_bytes(part.to(bench.device))).logits.argmax(1).cpu())
         predicted = torch.cat(answers)
         right = predicted == images.y

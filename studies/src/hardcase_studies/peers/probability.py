@@ -46,7 +46,7 @@ def run(bench: Bench) -> Outcome:
     rate = float(each.double().mean())
     inside = interval.low <= rate <= interval.high
     needed = _needed(each, interval.high - interval.low)
-    rows = [
+    rows: list[dict[str, str | int | float | None]] = [
         {
             "estimator": "PRBench: uniform in a box, image by image",
             "failure rate": f"{rate:.4f}",
@@ -90,7 +90,7 @@ def _failing(
         )
     found = []
     rows = torch.arange(len(x)).repeat_interleave(samples)
-    for part in rows.split(ROWS):
+    for part in torch.split(rows, ROWS):
         noise = torch.rand(len(part), *x.shape[1:], generator=rng).to(x) * 2 - 1
         with torch.no_grad():
             logits = net(to_grid((x[part] + radius * noise).clamp(0, 1)))
