@@ -73,6 +73,8 @@ UNSEEN = (
     "speckle_noise",
 )
 """Corruptions that neither the coordinates nor the synthetic fields have."""
+REAL = 3
+"""Fields of images that others have made: USPS, optdigits, printed digits."""
 SEVERITY = 3.0
 OURS = tuple(FIGURES)
 THEIRS = ("rotation", "scale", "shift", "shear", "fading", "defocus", "resolution", "noise")
@@ -86,7 +88,7 @@ EACH = ("planted", "found", "low", "high", "detectable")
 
 Work = dict[str, Callable[[], list[float]]]
 """What is measured, by name."""
-SIZES = ("trials", "networks", "part", "usps")
+SIZES = ("trials", "shifts", "networks", "repairs", "part", "usps")
 """Options that only say which of it."""
 
 
@@ -416,16 +418,17 @@ class Trials:
 
 
 def run(bench: Bench) -> Outcome:
-    """``--set trials=40`` (200 with ``--full``), ``networks=0`` (56), ``usps=FILE.npz``, without which nothing is repaired and no order
-    is measured; ``part=3/14``: of several processes that fill one folder, one.
+    """``--set trials=40`` (200 with ``--full``), ``shifts=["USPS"]`` (all), ``networks=0`` (56), ``repairs=0`` (5); ``usps=FILE.npz``,
+    without which nothing is repaired and no order is measured; ``part=3/14``: of several processes that fill one folder, one.
     """
     world = World(bench)
     count = bench.size("trials", 40, 200)
     planted: Work = {f"trial {number}": partial(trial, world, number) for number in range(count)}
-    shifts: Work = {
+    every: Work = {
         name: partial(_shift, world, make, number)
         for number, (name, make) in enumerate(real_shifts(world).items())
     }
+    shifts: Work = {name: every[name] for name in bench.names("shifts", tuple(every))}
     orders, repairs = _uses(bench)
     part, parts = map(int, str(bench.options.get("part", "0/1")).split("/"))
     found = dict[str, list[float]]()
@@ -458,9 +461,11 @@ def _uses(bench: Bench) -> tuple[Work, Work]:
     digits = usps(str(place), "train"), usps(str(place), "test")
     elsewhere = uses.Elsewhere(bench, digits, scanner())
     networks = range(bench.size("networks", 0, 56))
-    orders: Work = {f"network {n}": partial(uses.network, elsewhere, n) for n in networks}
-    repairs: Work = {f"repair {n}": partial(uses.repaired, elsewhere, n) for n in range(uses.SEEDS)}
-    return orders, repairs
+    trainings = range(bench.size("repairs", 0, uses.SEEDS))
+    return (
+        {f"network {n}": partial(uses.network, elsewhere, n) for n in networks},
+        {f"repair {n}": partial(uses.repaired, elsewhere, n) for n in trainings},
+    )
 
 
 def _shift(world: World, make: Callable[[], tuple[Tensor, Tensor]], number: int) -> list[float]:
@@ -554,7 +559,7 @@ def goals(trials: Trials, shifts: Mapping[str, Sequence[float]]) -> Table:
             [
                 "real shifts: below the best baseline without labels, or refused",
                 "all, below on two",
-                *_against(shifts),
+                *_against(shifts, REAL + len(UNSEEN)),
             ]
         ]
         if shifts
@@ -651,7 +656,7 @@ def real_table(shifts: Mapping[str, Sequence[float]]) -> Table:
     return Table("Real shifts (exploratory)", columns, rows)
 
 
-def _against(shifts: Mapping[str, Sequence[float]]) -> tuple[str, str]:
+def _against(shifts: Mapping[str, Sequence[float]], every: int) -> tuple[str, str]:
     """How often the expected accuracy is nearer than every baseline without labels, and refused; and the verdict."""
     below = refused = 0
     for numbers in shifts.values():
@@ -664,4 +669,6 @@ def _against(shifts: Mapping[str, Sequence[float]]) -> tuple[str, str]:
         ]
         below += bool(abs(one["value"][0] - one["truth"][0]) < min(rivals))
     holds = below >= 2 and below + refused == len(shifts)
-    return f"{below} below, {refused} refused, of {len(shifts)}", _verdict(holds, False)
+    verdict = "inconclusive: not all were run" if holds and len(shifts) < every else None
+    count = f"{below} below, {refused} refused, of {len(shifts)}"
+    return count, verdict or _verdict(holds, False)
