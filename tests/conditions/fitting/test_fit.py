@@ -167,6 +167,11 @@ def test_boxes_are_not_looked_at(digits):
     assert fitting.known_images(annotated) is digits[0]
 
 
+def test_labelled_images_that_are_named_twice_are_divided(digits):
+    ready = fitting.prepared(digits[1], digits[2].x, train=digits[1])
+    assert not {*ready.images.id} & {*ready.readout.id}
+
+
 def test_too_few_labelled_images_are_refused(digits):
     with pytest.raises(Problem, match="too few"):
         fitting.prepared(digits[0].first(30), digits[2].x, train=digits[1])

@@ -231,7 +231,8 @@ def fit(
             8-bit images. Labels are not looked at.
         model: Whose accuracy in the field is to be expected; None: nothing is said of one.
         train: Further labelled images, from which a random network learns to tell classes; None:
-            the training split of a data set that has a name, else half of `data`.
+            the training split of a data set that has a name, else half of `data`. So it is where
+            they are `data` themselves.
         coordinates: Which conditions are looked for; by default all that suit such images.
         seed: Everything random follows from it.
         out: Where ``field.toml`` goes. A fit that was stopped goes on when it is asked for again.
@@ -319,7 +320,7 @@ def prepared(
     large = int(np.prod(labelled.shape)) > PIXELS // MOST_LABELLED
     most = LARGE_FIELD if large else 2 * LARGE_FIELD
     pictures = read_field(field, labelled, seed=seed, most=most)
-    if train is None:
+    if train is None or train.hash == labelled.hash:  # ``?split=all`` names everything twice
         half = len(labelled) // 2
         shuffled = labelled.sample(count=len(labelled), seed=seed)
         readout, images = (
