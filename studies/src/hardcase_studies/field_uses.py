@@ -218,7 +218,9 @@ def repair(rows: Sequence[Sequence[float]]) -> tuple[Table, list[Cell]]:
         f"fitted conditions minus scanner profile on USPS: {_mean(beside)} points",
     ]
     holds = bool(gain.mean() >= GAIN and beside.mean() >= 0)
-    verdict = "reached" if holds else "missed"
+    verdict = "missed"
+    if holds:
+        verdict = "reached" if len(rows) >= SEEDS else "inconclusive: too few trainings"
     return Table("Repair", columns, cells, notes), [REPAIR, REPAIR_GOAL, _mean(gain), verdict]
 
 

@@ -46,7 +46,7 @@ def fitted(digits, field, **how):
 def test_nothing_is_claimed_of_other_images_of_the_same_kind(digits):
     found = fitted(digits, digits[2].sample(count=300, seed=2).x)
     assert found.found == ()
-    assert not found.unexplained.rejects
+    assert found.unexplained.p > 0.01  # one null in twenty is below 0.05
     assert {*found.smallest} == {*FEW}
     with pytest.raises(Problem, match="no conditions were found"):
         _ = found.conditions
