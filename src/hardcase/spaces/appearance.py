@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -125,7 +125,6 @@ class Appearance:
     parts: tuple[ChangeFamily, ...]
     shape: Shape
     keeps_code: ClassVar[bool] = True
-    read: ClassVar[Callable[[Tensor, Tensor], Tensor]] = staticmethod(resample)
     _layout: _Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -207,6 +206,12 @@ class Appearance:
                 x = optics.render(x, values[optics.name], key)
             images.append(x[:count])
         return images[0] if len(images) == 1 else torch.cat(images)
+
+    def read(
+        self, x: Float[Tensor, "m c h w"], places: Float[Tensor, "m 2 h w"]
+    ) -> Float[Tensor, "m c h w"]:
+        """Return images as they are read at places between pixels."""
+        return resample(x, places)
 
     def places(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m 2 h w"] | None:
         """Where each pixel of a changed image is read (down, right), in pixels from the centre;

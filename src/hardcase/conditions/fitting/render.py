@@ -37,7 +37,12 @@ class SharpAppearance(Appearance):
     """
 
     __slots__ = ()
-    read = staticmethod(resample_sharply)
+
+    def read(
+        self, x: Float[Tensor, "m c h w"], places: Float[Tensor, "m 2 h w"]
+    ) -> Float[Tensor, "m c h w"]:
+        """Return images as a camera that moved sees them."""
+        return resample_sharply(x, places)
 
 
 def _sharp(box: ConditionBox) -> ConditionBox:
