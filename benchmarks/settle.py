@@ -23,6 +23,7 @@ from pathlib import Path
 
 from hardcase_studies.argus_curve import STOPS
 from hardcase_studies.coverage import CONTROLS, GUIDES, QUEUE
+from hardcase_studies.fresh import study_of
 from hardcase_studies.stored import commit
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -137,10 +138,6 @@ def stored_jobs(results: Path = RESULTS) -> list[Job]:
     return jobs
 
 
-ALIASES = {"faults": "features-rq1"}
-"""Studies that had another name when their result was stored."""
-
-
 def job_of(name: str, command: str) -> Job:
     """The job that repeats a stored command line."""
     words = shlex.split(command)
@@ -159,9 +156,8 @@ def job_of(name: str, command: str) -> Job:
         else:
             given[word] = next(rest)
     flags += [f"{key}={given[key]}" for key in ("--seed", "--repeats") if key in given]
-    study = ALIASES.get(words[2], words[2])
     return Job(
-        name=name, study=study, data=given["--data"], gpu=given.get("--device") != "cpu",
+        name=name, study=study_of(command), data=given["--data"], gpu=given.get("--device") != "cpu",
         flags=tuple(flags), sets=tuple(sets),
     )  # fmt: skip
 

@@ -43,4 +43,5 @@ def test_the_file_of_digests_names_stored_results_and_studies():
     assert set(digests.then) <= {path.stem for path in results.glob("*.json")}
     record = json.loads((results / "maxplore.json").read_text("utf-8"))
     assert study_of(record["command"]) == "maxplore"
+    assert study_of("hardcase reproduce faults --full") == "features-rq1", "its name of today"
     assert study_of("python -m benchmarks memory") == ""

@@ -183,9 +183,8 @@ def run(bench: Bench) -> Outcome:
             sweep = {guide: _sweep(bench, world, generator, guide) for guide in pushed}
             shares = {guide: chosen(some) for guide, some in sweep.items()}
         trials: dict[str, list[Trial]] = {guide: [] for guide in guides}
-        for repeat in range(
-            sizes.repeats
-        ):  # all guides first: a study that is stopped has whole repeats
+        # all guides of a repeat before the next: a study that is stopped has whole repeats
+        for repeat in range(sizes.repeats):
             for guide, done in trials.items():
                 done.append(_trial(bench, world, generator, guide, repeat, shares.get(guide, 0.0)))
         if fill:
