@@ -21,10 +21,10 @@ from hardcase.campaign.record import Campaign
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.models.health import check
-from hardcase.models.tiles import largest_tile
 from hardcase.registry import parts
 from hardcase.runs.plan import plan_of
 from hardcase.runs.start import resume as go_on, start
+from hardcase.runs.tiles import largest_tile
 from hardcase.suite import coverage
 from hardcase.tensors import length, steady, tile_rows, total
 from hardcase.testing.methods import MethodTrial, check_deterministic, check_neighbours, toy_method
@@ -271,7 +271,9 @@ def test_random_conditions_are_asked_in_captured_tiles_and_fail_as_one_by_one(mo
     rows = []
     answer = CapturedCall.answer
     monkeypatch.setattr(
-        CapturedCall, "answer", lambda call, *given: rows.append(len(given[0])) or answer(call, *given)
+        CapturedCall,
+        "answer",
+        lambda call, *given: rows.append(len(given[0])) or answer(call, *given),
     )
 
     def failing():
