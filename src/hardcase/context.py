@@ -310,7 +310,7 @@ class Context(CampaignSplits):
             subject=self.subject,
             shape=self.shape,
             classes=len(self.sample.classes),
-            images=self.images,
+            images=self.unrecorded,
             load=partial(self.model, label_only=False),
             progress=self.progress,
             search_seconds=self._search_seconds if self.subject.offers != "gradients" else None,

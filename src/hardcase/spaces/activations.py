@@ -231,9 +231,8 @@ def early_places(
     found = dict[int, GeneratorPlace]()
 
     def note(number: int, features: Tensor) -> Tensor:
-        found[number] = GeneratorPlace(
-            number, tuple(features.shape[1:]), float(flat(features).std())
-        )
+        shape, spread = tuple(features.shape[1:]), float(flat(features).std())
+        found[number] = GeneratorPlace(number, shape, spread)
         return features
 
     with torch.no_grad():
