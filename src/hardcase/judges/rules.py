@@ -149,9 +149,9 @@ def verdict_words(
     (`seen` of -1).
     """
     label = rules["label_kept"]
-    each = torch.stack([label.probability(signals) for signals in trainings])
-    chances = each.mean(0).round(decimals=DIGITS)
-    answers = label.answers(each)
+    each = [label.probability(signals) for signals in trainings]
+    chances = torch.stack(each).mean(0).round(decimals=DIGITS)
+    answers = torch.stack([label.answers(own) for own in each])
     flipped = (answers > 0).any(0) & (answers < 0).any(0)
     mean = Signals.average(trainings)
     answer = label.answers(chances).masked_fill(flipped | (mean.seen < 0), 0)
