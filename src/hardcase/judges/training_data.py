@@ -223,11 +223,8 @@ def _collage(x: Tensor, codes: Codec, dice: Dice) -> Made:
 
 
 def _overlay(x: Tensor, codes: Codec, dice: Dice) -> Made:
-    """Two images on top of each other: of no class as far as each shows beside the other."""
-    other = x.roll(1, 0)
-    both = torch.maximum(x, other)
-    beside = [(both - one).flatten(1).sum(1) / content(two) for one, two in ((x, other), (other, x))]
-    return both, _falling(-torch.minimum(*beside), -0.3, -0.1)
+    """Two images on top of each other."""
+    return torch.maximum(x, x.roll(1, 0)), torch.full((len(x),), 0.5, device=x.device)
 
 
 def _invert(x: Tensor, codes: Codec, dice: Dice) -> Made:
@@ -355,21 +352,12 @@ def families_of_space(text: str) -> dict[str, list[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What a training batch is made of; the rest is only augmented.
-
-    Args:
-        interpolated: Share of images between two classes.
-        corrupted: Share of images that show nothing, or hardly anything, of their class.
-        kinds: Kinds of corruption in a batch.
-        easy: Share of the augmented images that are only moved, mirrored and covered.
-        overlaid: Share of images of two classes on top of each other.
-    """
+    """What a training batch is made of; the rest is only augmented."""
 
     interpolated: float = 0.125
     corrupted: float = 0.25
     kinds: int = 3
     easy: float = field(default=0.0, metadata=UNSTATED)
-    overlaid: float = field(default=0.0, metadata=UNSTATED)
 
 
 @torch.no_grad()
@@ -384,10 +372,8 @@ def training_batch(
     """Return made images and their soft targets: shares of the classes, last the share of none."""
     corrupted = int(len(x) * shares.corrupted)
     start = len(x) - corrupted
-    overlaid = start - int(len(x) * shares.overlaid)
-    augmented = overlaid - int(len(x) * shares.interpolated)
-    parts = [start + corrupted * i // shares.kinds for i in range(shares.kinds)]
-    cuts = [augmented, overlaid, *parts]
+    augmented = start - int(len(x) * shares.interpolated)
+    cuts = [augmented, *(start + corrupted * i // shares.kinds for i in range(shares.kinds))]
     easy = round(shares.easy * augmented)
     moved = x[:easy]
     if easy:
@@ -397,14 +383,11 @@ def training_batch(
     x = mirror(_changed(x[easy:], "bending", rng, held_out), rng)
     rest = targets[easy:]
     after = [cut - easy for cut in cuts]
-    batch = zip(x.tensor_split(after), rest.tensor_split(after), strict=True)
-    kept, between, over, *nothing = batch
-    kinds = _kinds((*CORRUPTIONS, *OFTEN), held_out)
+    kept, between, *nothing = zip(x.tensor_split(after), rest.tensor_split(after), strict=True)
     made = [
         kept,
         _between_classes(*between, (x, rest), codes, rng),
-        _corrupted_part(*over, codes, rng, ["overlay"]),
-        *(_corrupted_part(*part, codes, rng, kinds) for part in nothing),
+        *(_corrupted_part(*part, codes, rng, held_out) for part in nothing),
     ]
     images, soft_targets = (torch.cat(part) for part in zip(*made, strict=True))
     images = _changed(images, "retouching", rng, held_out)
@@ -442,20 +425,18 @@ def _between_classes(
 
 
 def _corrupted_part(
-    x: Tensor, targets: Tensor, codes: Codec, rng: torch.Generator, kinds: Sequence[str]
+    x: Tensor, targets: Tensor, codes: Codec, rng: torch.Generator, held_out: Collection[str]
 ) -> tuple[Tensor, Tensor]:
-    """Corrupt images in one of these ways; what is not lost still belongs to the class, shared with
-    the image laid beside it.
+    """Corrupt images; what is not lost still belongs to the class, shared with the image laid
+    beside it.
     """
     if not len(x):
         return x, targets
+    kinds = _kinds((*CORRUPTIONS, *OFTEN), held_out)
     kind = kinds[int(torch.randint(len(kinds), (1,), generator=rng, device=rng.device))]
     made, lost = corrupt(x, codes, rng, kind=kind)
     if kind in SHARED:
-        other = targets.roll(1, 0)
-        if kind == "overlay":  # two images of one class still show it
-            lost = lost * (1 - (targets * other).sum(1))
-        targets = (targets + other) / 2
+        targets = (targets + targets.roll(1, 0)) / 2
     soft_targets = (1 - lost[:, None]) * targets
     soft_targets[:, -1] += lost
     return made, soft_targets
