@@ -144,9 +144,9 @@ def verdict_words(
     """Return a verdict and the probability of a kept label for each image.
 
     Both follow from the mean over the trainings: another three trainings change fewer verdicts of
-    a mean than of what all of them say (4 % against 8 % of 500 rated digits). What one training calls
-    kept and another one lost is unsure, and so is an image about whose class the networks disagree
-    (`seen` of -1).
+    a mean than of what all of them say (4 % against 8 % of 500 rated digits). What one training
+    calls kept and another one lost is unsure, and so is an image about whose class the networks
+    disagree (`seen` of -1).
     """
     label = rules["label_kept"]
     each = [label.probability(signals) for signals in trainings]
