@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
-import hardcase as hc
 from hardcase.errors import Problem
-from hardcase.testing.toys import toy_images, toy_subject
 from hardcase_studies import readings
-from tiny import bars
+from tiny import bars, stored_run
 
 
 @pytest.fixture
@@ -47,8 +46,9 @@ def test_what_was_read_is_counted_by_method_and_the_outcome_is_named_after_the_f
 @pytest.mark.usefixtures("quick_judge")
 def test_noise_that_was_read_is_ranked_and_how_sure_the_reader_was_is_told(bench, read, tmp_path):
     loud = np.arange(90) % 2 > 0
-    noisy = read["images"] + (40 * loud[:, None, None, None]).astype(np.uint8)
-    read |= {"images": noisy, "noise": 2 * loud, "sure": ~loud}
+    plain = read["originals"] // 2
+    noisy = plain + (40 * loud[:, None, None, None]).astype(np.uint8)
+    read |= {"images": noisy, "originals": plain, "noise": 2 * loud, "sure": ~loud}
     np.savez(tmp_path / "readings.npz", **read)
     outcome = readings.run(bench(readings=str(tmp_path / "readings.npz")))
     verdicts, noise = outcome.tables
@@ -68,8 +68,14 @@ def test_a_file_that_lacks_an_array_is_said(bench, tmp_path):
 @pytest.mark.usefixtures("quick_judge")
 def test_controls_are_planted_as_often_as_asked(bench, read, tmp_path):
     np.savez(tmp_path / "latent.npz", **read)
-    done = hc.run(toy_subject(), toy_images(40), method="pgd", out=tmp_path / "run", judge=False)
-    given = {"readings": str(tmp_path / "latent.npz"), "runs": str(done.folder), "sets": 2}
+    images = bars(40, seed=6)
+    about = {
+        "method": "made", "model": "nobody", "data": "bars", "split": "test", "classes": ["0", "1", "2"], "complete": True,
+        "shape": [1, 12, 12], "seed": 0, "budget": {}, "totals": {"queries": 40}, "elapsed": 1.0,
+        "hashes": {"model": "s", "peers": [], "generator": None, "guides": {}, "data": "d"},
+    }  # fmt: skip
+    stored_run(tmp_path / "run", images.x, images.y, torch.arange(40), images.x // 2, record=about)
+    given = {"readings": str(tmp_path / "latent.npz"), "runs": str(tmp_path / "run"), "sets": 2}
     table = readings.run(bench(**given)).tables[-1]
     assert len(table.rows) == 2
     assert table.rows[0][-1].endswith(" of 24")
