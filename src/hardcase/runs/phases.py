@@ -162,6 +162,7 @@ def begin(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
     if plan.cluster is not None:
         teams_module("ray", "a cluster", "ray").check_place(plan.cluster)
     own = plan.measurement
+    watcher.prepare("checking that the model answers sensibly and repeatably")
     with own.arithmetic():
         some = plan.images.first(max(FEWEST_IMAGES, CHECKED // _numbers(plan.images))).images()
         health = check(own.model, some, allow_low_accuracy=plan.allow_low_accuracy)
@@ -221,6 +222,7 @@ def reopen(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
             raise Refused(f"{out} does not say which ingredients it began with.", fix=ANOTHER)
         require_same(then, plan.identity, fix=ANOTHER)
     store.run = then.digest
+    watcher.prepare("checking that the model answers as when the run began")
     with store.writing():
         with plan.measurement.arithmetic():
             require_behaviour(record, plan.measurement.networks, plan.images)
@@ -270,6 +272,7 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
         with own.arithmetic():
             shards = -(-most // plan.shard)
             canaries = Canaries.drawn(own.networks, plan.images, seed=own.seed, shards=shards)
+        _tell(store, watcher, most)
         count, settled, more = _first_shard(plan, store, watcher, canaries)
         known = store.measured.read()
         numbers = [n for n in range(-(-count // plan.shard)) if n not in known]
@@ -286,6 +289,7 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
         if not done:
             set_phase(store, "measure", phase("running", elapsed=elapsed))
             return False
+        watcher.prepare("working out the failure rate, and where it is highest")
         keep_figures(plan, store, settled=settled, elapsed=elapsed)
     return True
 
