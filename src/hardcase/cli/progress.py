@@ -111,7 +111,9 @@ class Front(Stoppable):
     def enter(self, phase: str, record: dict[str, Any]) -> None:
         super().enter(phase, record)
         self.training = None
-        self.began = monotonic()
+        if phase == "measure":
+            self.began = monotonic()
+            self.say_folder()
 
     def advance(self, done: int, total: int, failing: int) -> None:
         first = done if self.measured is None else self.measured.first
@@ -156,10 +158,15 @@ class Front(Stoppable):
         self.usable = usable
         self.at_once = at_once
         self.began = monotonic()
-        if self.folder is not None:
-            self.say(f"the run goes to {shown(self.folder)}")
+        self.say_folder()
         for text in doubts(record.get("generator") or {}):
             self.say(text)
+
+    def say_folder(self) -> None:
+        """Say once where the run goes."""
+        if self.folder is not None:
+            self.say(f"the run goes to {shown(self.folder)}")
+            self.folder = None
 
     def on_step(self, counts: Counts) -> None:
         if monotonic() - self.looked < OFTEN:
@@ -354,7 +361,7 @@ def line(now: Standing) -> str:
     """Where a run stands, in one line."""
     if not now.usable or not now.phase.startswith(SEARCHING):
         return f"{clock(now.elapsed)} {now.phase}"
-    counts = f"{now.done:,} of {now.usable:,} images done, {now.failing:,} failing (not judged)"
+    counts = f"{now.done:,} of {now.usable:,} images done, {now.failing:,} with a failure so far"
     if now.others:
         counts += f", {now.others}"
     parts = [counts, f"{now.queries:,} queries, {now.speed:,.0f} per second"]
