@@ -1,11 +1,14 @@
 """File, flags and settings become one configuration, in that order of precedence."""
 
+import sys
 from inspect import signature
 from pathlib import Path
+from time import sleep
 
 import pytest
 
 from hardcase.api import folder_for
+from hardcase.cli import main as main_module, options
 from hardcase.cli.main import VERBS, _function
 from hardcase.cli.options import _KEYS, CAMPAIGN, cell, clock, facts, grid, resolve, shown
 from hardcase.config import BudgetConfig, Config
@@ -138,3 +141,35 @@ def test_numbers_lean_right_and_brackets_are_text():
     assert any("[name]" in line for line in lines)
     assert next(line for line in lines if "[a]" in line).endswith(" 5")
     assert next(line for line in lines if "12,345" in line).endswith("12,345")
+
+
+def test_a_silence_of_a_command_is_ended_in_words(capsys, monkeypatch):
+    monkeypatch.setattr(options.Silence, "FIRST", 0.02)
+    silence = options.Silence()
+    with silence.ended("report"):
+        sleep(0.15)
+    said = capsys.readouterr().err.splitlines()
+    assert 1 <= len(said) <= 3  # each silence is twice as long as the one before
+    assert all(line == "0:00:00 report is at work" for line in said)
+    with silence.ended("report"):
+        silence.held = True  # a screen shows what is done
+        sleep(0.1)
+    with silence.ended(""):
+        sleep(0.1)
+    assert not capsys.readouterr().err
+
+
+def test_who_waits_for_pytorch_is_told(capsys, monkeypatch):
+    monkeypatch.setattr(options.Silence, "FIRST", 0.02)
+    monkeypatch.delitem(sys.modules, "hardcase.types", raising=False)
+    with options.Silence().ended("gate"):
+        sleep(0.1)
+    assert "0:00:00 loading PyTorch\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [("report runs/a", "report"), ("status runs/a", ""), ("judge r --ask 20", ""), ("run -q", "")],
+)
+def test_only_verbs_that_compute_are_watched(words, verb):
+    assert main_module._computing(words.split()) == verb

@@ -155,7 +155,7 @@ def test_plain_lines_tell_beginnings_ends_and_notes(told, capsys):
     assert said[1].startswith("trained net on data in 0:0")
     assert said[2] == "searching with pgd on m, d: 18 right of 20 images"
     assert said[3] == "note: mind this"
-    assert "8 of 18 images done, 3 failing (not judged); 100 queries" in said[4]
+    assert "8 of 18 images done, 3 with a failure so far; 100 queries" in said[4]
     assert len(said) == 5
 
 

@@ -8,7 +8,9 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import partial, wraps
@@ -16,6 +18,7 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
@@ -405,13 +408,67 @@ WIDE = 160
 """Columns of a table that is not shown on a terminal."""
 
 
+class Silence:
+    """Ends a silence of a command: after `FIRST` seconds without a line it says that the command is
+    at work, then after twice as long, and so on up to `LONGEST`.
+
+    While a screen or lines of progress show a run, `held` keeps it quiet.
+    """
+
+    FIRST = 3.0
+    LONGEST = 30.0
+
+    def __init__(self) -> None:
+        self.held = False
+        self.heard()
+
+    def heard(self) -> None:
+        """A line was written."""
+        self.since = monotonic()
+        self.patience = self.FIRST
+
+    @contextmanager
+    def ended(self, verb: str) -> Iterator[None]:
+        """Watch over a command with this verb while it lasts; over none if it is empty."""
+        if not verb:
+            yield
+            return
+        self.heard()
+        over = threading.Event()
+        thread = threading.Thread(target=self._watch, args=(verb, over), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _watch(self, verb: str, over: threading.Event) -> None:
+        began = monotonic()
+        while not over.wait(self.FIRST / 10):
+            if self.held:
+                self.heard()
+            elif monotonic() - self.since >= self.patience:
+                longer = min(2 * self.patience, self.LONGEST)
+                loaded = "hardcase.types" in sys.modules  # what comes with torch, after it
+                doing = f"{verb} is at work" if loaded else "loading PyTorch"
+                note(f"{clock(monotonic() - began)} {doing}")
+                self.patience = longer
+
+
+silence = Silence()
+"""That of this process."""
+
+
 def tell(text: str) -> None:
     """A result."""
+    silence.heard()
     typer.echo(_wrapped(sanitize(redact(text)), terminal=sys.stdout.isatty()))
 
 
 def note(text: str) -> None:
     """Something about the result."""
+    silence.heard()
     typer.echo(_wrapped(sanitize(redact(text)), terminal=sys.stderr.isatty()), err=True)
 
 

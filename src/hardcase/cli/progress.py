@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hardcase.campaign.record import Counts
-from hardcase.cli.options import clock, note, plural, shown
+from hardcase.cli.options import clock, note, plural, shown, silence
 from hardcase.report.words import budget
 from hardcase.runs.progress import STOPPABLE, Progress, Stoppable
 from hardcase.training.cards import TrainingProgress as Training
@@ -232,6 +232,7 @@ class Front(Stoppable):
 
     def __enter__(self) -> Front:
         super().__enter__()
+        silence.held = True
         self.open()
         return self
 
@@ -239,6 +240,7 @@ class Front(Stoppable):
         self.phase = "stopped" if any(error) or self.stops else "done"
         self.current = (0, 0, 0)
         self.close()
+        silence.held = False
         super().__exit__(*error)
 
 
