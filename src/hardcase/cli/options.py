@@ -330,14 +330,22 @@ _HELP_ALL = Parameter(
 )
 
 
+class Notes(logging.Handler):
+    """Writes what is logged as a note, so that it stands above a screen instead of within it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            note(self.format(record))
+        except Exception:  # whatever it is, it must not end the command
+            self.handleError(record)
+
+
 def logging_to(*, verbose: bool, quiet: bool) -> None:
     """Show what the library logs: everything with ``-v``, only errors with ``-q``."""
     level = logging.ERROR if quiet else logging.WARNING
-    logging.basicConfig(
-        level=logging.INFO if verbose else level, format="note: %(message)s", force=True
-    )
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(Redacting("note: %(message)s"))
+    handler = Notes()
+    handler.setFormatter(Redacting("note: %(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else level, handlers=[handler], force=True)
     logging.captureWarnings(True)
     if not verbose:
         logging.getLogger("py.warnings").setLevel(logging.ERROR)
@@ -450,10 +458,15 @@ class Silence:
                 self.heard()
             elif monotonic() - self.since >= self.patience:
                 longer = min(2 * self.patience, self.LONGEST)
-                loaded = "hardcase.types" in sys.modules  # what comes with torch, after it
-                doing = f"{verb} is at work" if loaded else "loading PyTorch"
-                note(f"{clock(monotonic() - began)} {doing}")
+                doing = "loading PyTorch and other libraries" if _imports() else "at work"
+                note(f"{clock(monotonic() - began)} {verb}: {doing}")
                 self.patience = longer
+
+
+def _imports() -> bool:
+    """Whether some module is being imported."""
+    specs = (getattr(module, "__spec__", None) for module in [*sys.modules.values()])
+    return any(getattr(spec, "_initializing", False) for spec in specs)
 
 
 silence = Silence()
@@ -467,9 +480,24 @@ def tell(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Something about the result."""
+    """Something about the result; above the screen where one is shown."""
     silence.heard()
-    typer.echo(_wrapped(sanitize(redact(text)), terminal=sys.stderr.isatty()), err=True)
+    clean = sanitize(redact(text))
+    if _above is not None:
+        _above(clean)
+    else:
+        typer.echo(_wrapped(clean, terminal=sys.stderr.isatty()), err=True)
+
+
+_above: Callable[[str], None] | None = None
+
+
+def show_above(write: Callable[[str], None] | None) -> None:
+    """From now on `write` takes notes, for a screen that would be torn by other lines; None: nobody
+    does.
+    """
+    global _above
+    _above = write
 
 
 _ALIGNED = re.compile(r"\s*(?:\S(?:.{0,24}?\S)?\s{2,})*")

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hardcase.campaign.record import Counts
-from hardcase.cli.options import clock, note, plural, shown, silence
+from hardcase.cli.options import clock, note, plural, show_above, shown, silence
 from hardcase.report.words import budget
 from hardcase.runs.progress import STOPPABLE, Progress, Stoppable
 from hardcase.training.cards import TrainingProgress as Training
@@ -398,8 +398,10 @@ class Screen(Front):
     def open(self) -> None:
         self.restore = _without_caret()
         self.live.start()
+        show_above(self.console.print)
 
     def close(self) -> None:
+        show_above(None)
         self.live.stop()
         self.restore()
 
