@@ -12,7 +12,7 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.options import answer, as_json, facts, guard_folder, note, shown, tell
+from hardcase.cli.options import answer, as_json, facts, guard_folder, note, plural, shown, tell
 from hardcase.environment import duration
 from hardcase.errors import INTERRUPTED, Problem
 
@@ -92,7 +92,8 @@ def closing(run: Run, said: Decision) -> list[str]:
     report = f"hardcase open {shown(run.folder)}"
     if interrupted(run):
         stored = len(run.store.done()) + len(run.store.measured.read())
-        report = f"stopped; {stored} shards are kept. To go on: hardcase resume {shown(run.folder)}"
+        kept = f"{plural(stored, 'shard')} {'is' if stored == 1 else 'are'} kept"
+        report = f"stopped; {kept}. To go on: hardcase resume {shown(run.folder)}"
     return summary_lines(run.record, said, search=search, checked=checked, report=report)
 
 
