@@ -417,13 +417,15 @@ WIDE = 160
 
 
 class Silence:
-    """Ends a silence of a command: after `FIRST` seconds without a line it says that the command is
-    at work, then after twice as long, and so on up to `LONGEST`.
+    """Ends a silence of a command: `FIRST` seconds after its start without a line, or `LATER`
+    seconds after a line, it says that the command is at work, then after twice as long, and so on
+    up to `LONGEST`.
 
     While a screen or lines of progress show a run, `held` keeps it quiet.
     """
 
     FIRST = 3.0
+    LATER = 10.0
     LONGEST = 30.0
 
     def __init__(self) -> None:
@@ -431,9 +433,9 @@ class Silence:
         self.heard()
 
     def heard(self) -> None:
-        """A line was written."""
+        """A line was written, which says what is done from then on."""
         self.since = monotonic()
-        self.patience = self.FIRST
+        self.patience = self.LATER
 
     @contextmanager
     def ended(self, verb: str) -> Iterator[None]:
@@ -442,6 +444,7 @@ class Silence:
             yield
             return
         self.heard()
+        self.patience = self.FIRST
         over = threading.Event()
         thread = threading.Thread(target=self._watch, args=(verb, over), daemon=True)
         thread.start()
@@ -455,11 +458,11 @@ class Silence:
         began = monotonic()
         while not over.wait(self.FIRST / 10):
             if self.held:
-                self.heard()
+                self.since = monotonic()
             elif monotonic() - self.since >= self.patience:
                 longer = min(2 * self.patience, self.LONGEST)
                 doing = "loading PyTorch and other libraries" if _imports() else "at work"
-                note(f"{clock(monotonic() - began)} {verb}: {doing}")
+                note(f"{clock(monotonic() - began)} {verb}: {doing}")  # which is heard
                 self.patience = longer
 
 

@@ -32,6 +32,8 @@ OFTEN = 0.25
 """Seconds between two looks at the counts of the shard being searched."""
 
 
+PACE_SECONDS = 5.0
+"""Seconds of a search after which its speed says how long it takes at most."""
 PACED = 5
 """Steps of a training after which that is said of it."""
 KEPT = 0.9
@@ -198,6 +200,7 @@ class Front(Stoppable):
         budget = (self.record.get("budget") or {}).get("queries")
         unspent = self.usable * (budget or 0) - total.queries - queries
         speed = (total.queries + queries - self.base.queries) / spent
+        paced = spent > PACE_SECONDS
         return Standing(
             phase=phase,
             elapsed=now - self.started,
@@ -213,7 +216,7 @@ class Front(Stoppable):
             since_new=None if self.news is None else now - self.news,
             confusions=self._confusions(),
             others=kinds_in_words(total.kinds) if set(total.kinds) - {"label"} else "",
-            most=unspent / speed if budget and searching and speed else None,
+            most=unspent / speed if budget and searching and speed and paced else None,
         )
 
     def _confusions(self, most: int = 4) -> tuple[tuple[str, int], ...]:
