@@ -107,3 +107,8 @@ def test_names_are_short():
     assert conditions_name({}) == "unmodified images"
     assert conditions_name({"conditions": {}}) == "unmodified images"
     assert conditions_name({"conditions": {"name": "scanner"}}) == "scanner conditions"
+
+
+def test_a_run_without_figures_has_no_empty_table():
+    lines = summary_lines({"model": "m"}, Decision("INCONCLUSIVE", "not yet"), report="stopped")
+    assert lines == ["INCONCLUSIVE  not yet", "", "report       stopped"]
