@@ -82,7 +82,7 @@ def _row(name: str, numbers: list[float]) -> dict[str, Any]:
     if math.isnan(other):
         cells = dict.fromkeys(COLUMNS, "") | {"mean change": "theirs fails"}
         return cells | {"corruption": name, "ours": "yes"}
-    cells = (
+    found = (
         name,
         " ".join(f"{ratio:.2f}" for ratio in ratios),
         f"{apart:.1f}",
@@ -91,7 +91,7 @@ def _row(name: str, numbers: list[float]) -> dict[str, Any]:
         f"{own / other:.2f}",
         "yes",
     )
-    return dict(zip(COLUMNS, cells, strict=True))
+    return dict(zip(COLUMNS, found, strict=True))
 
 
 def _compared(name: str, x: Tensor, theirs: Callable[..., Any]) -> list[float]:
@@ -162,7 +162,7 @@ def peer() -> Callable[..., Any]:
         raise Problem(f"imagecorruptions needs scikit-image: {error}.", fix="make peers") from error
     resources: Any = types.ModuleType("pkg_resources")
     resources.resource_filename = lambda module, name: str(
-        Path(sys.modules[module].__file__).parent / name
+        Path(str(sys.modules[module].__file__)).parent / name
     )
     moved: Any = types.ModuleType("scipy.ndimage.interpolation")
     moved.map_coordinates = scipy.ndimage.map_coordinates
