@@ -119,7 +119,7 @@ neighbours.
 def to_grid(x: Float[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
     """The nearest 8-bit image, straight-through for gradients over rounding and clamping alike."""
     if x.requires_grad and torch.is_grad_enabled():
-        grid: Tensor = _Grid.apply(x)
+        grid: Tensor = _Grid.apply(x)  # type: ignore[no-untyped-call]  # torch says no types
         return grid
     return _on_grid(x)
 
