@@ -23,7 +23,7 @@ from hardcase.campaign.in_memory import search_campaign
 from hardcase.claims.annotations import AnnotatedImages, load_annotations
 from hardcase.claims.load import claim_model, claim_seeds, task_of_seeds, usual_task
 from hardcase.claims.subjects import THRESHOLD, Task
-from hardcase.config import NO_SEARCH, Config, chosen_method, task_of
+from hardcase.config import Config, chosen_method, task_of
 from hardcase.context import SEEDS, Context
 from hardcase.data.files import ImageSet, Stream
 from hardcase.data.sources import images_of, is_lazy, load, stream_of
@@ -260,7 +260,7 @@ def folder_for(config: Config, given: str | Path | None) -> Path:
         refuse_used(Path(given))
         return Path(given)
     data = Path(config.data.split("?")[0]).stem
-    name = "measured" if config.method.name == NO_SEARCH else config.method.name
+    name = config.method.name if config.method.searches else "measured"
     method, source = (
         re.sub(r"[^\w@.-]+", "-", text.rpartition(":")[2]).strip("-.") or "run"
         for text in (name, data)
@@ -316,7 +316,7 @@ def _search(context: Context, store: Store, watcher: Watcher) -> bool:
         return True
     if before == "done":
         return start.search(plan_of(context), store, watcher)
-    if context.config.method.name == NO_SEARCH:
+    if not context.config.method.searches:
         why = "the run was asked for without a search"
         phases.set_phase(store, "search", phases.phase("skipped", why))
         return True
@@ -361,7 +361,7 @@ def _check_findings(context: Context, store: Store, say: Callable[[str], None]) 
             from hardcase.suite.coverage import reach
 
             done = reach(done, context.subject, context.config.criteria, training=context.train)
-        judged = bool(context.config.judge) and context.task == "classes"  # judges know no others
+        judged = bool(context.config.judge) and context.task.classifies  # judges know no others
         why = "" if judged else "no label check was asked for"
         if judged:
             heard = list[str]()

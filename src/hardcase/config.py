@@ -154,6 +154,11 @@ class MethodConfig(BaseModel):
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
 
+    @property
+    def searches(self) -> bool:
+        """Whether anything is searched: a run without a method measures alone."""
+        return self.name != NO_SEARCH
+
 
 class Config(_Section):
     """One campaign. Fully resolved, it is written into the run and re-runs it."""

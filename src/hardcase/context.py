@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hardcase.campaign.claims import image_of
 from hardcase.campaign.loop import rows_per_call, seconds_per_seed, seeds_in_time
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
 from hardcase.config import NO_SEARCH, Config, ModelConfig, is_run, typed_options
 from hardcase.data.files import ImageSet, Stream
 from hardcase.errors import Problem
 from hardcase.models.adapters import ClientConfig
-from hardcase.models.load import Loading, is_stated, load_model
+from hardcase.models.load import Loading, is_stated
 from hardcase.objectives import with_witnesses
 from hardcase.oracles import wanted_oracle
 from hardcase.randomness import hashed_order, reserved
@@ -169,13 +168,7 @@ class Context(CampaignSplits):
         """Every image of the split, or all that were given."""
         if self.given_seeds is not None:
             return self.given_seeds
-        images = self.labelled(self.config.split)
-        if self.config.claims == "absent" and self.task != "classes":
-            from hardcase.claims.load import with_absent
-
-            known = self.annotated(self.config.split)
-            images = with_absent(images.images(), known.images, known.annotations, self.subject)
-        return images
+        return self.task.all_images(self)
 
     @cached_property
     def measured_images(self) -> ImageSet:
@@ -183,8 +176,8 @@ class Context(CampaignSplits):
         measured in less time is the beginning of what is measured in more.
         """
         images = self.all_images
-        names = list(map(image_of, images.id)) if self.task != "classes" else images.id
-        return images.take(hashed_order(names, self.config.seed)[:MOST_MEASURED])
+        order = hashed_order(self.task.image_names(images.id), self.config.seed)
+        return images.take(order[:MOST_MEASURED])
 
     @property
     def reserves(self) -> bool:
@@ -206,8 +199,8 @@ class Context(CampaignSplits):
             return given
         images = self.all_images
         if self.reserves:
-            names = map(image_of, images.id) if self.task != "classes" else images.id
-            images = images.take((~reserved(list(names))).nonzero().flatten())
+            names = self.task.image_names(images.id)
+            images = images.take((~reserved(names)).nonzero().flatten())
         if self.config.images is None and len(images) <= SEEDS and given is not None:
             return images.held()
         count = min(self.count, len(images))
@@ -236,7 +229,7 @@ class Context(CampaignSplits):
 
         space: Any = self.campaign.method.space
         named = self._wanted_witnesses is not None
-        verifiers = self._witnessing.verifiers(self.witnesses, named=named)
+        verifiers = self.witnessing.verifiers(self.witnesses, named=named)
         with self.campaign.arithmetic():
             found, self.generated = generated_seeds(
                 space.generator,
@@ -257,7 +250,7 @@ class Context(CampaignSplits):
         if self.config.images is not None:
             return self.config.images
         timed = steady(self.subject.device) and is_photographic(self.shape)
-        if not timed or self.config.method.name == NO_SEARCH:
+        if not timed or not self.config.method.searches:
             return SEEDS
         most = min(SEEDS, len(self.labelled(self.config.split)))
         return seeds_in_time(self.seconds_per_seed(), most=most)
@@ -302,7 +295,7 @@ class Context(CampaignSplits):
         return (copy_for(config.method.name, self.subject, config.method.options(), images),)
 
     @cached_property
-    def _witnessing(self) -> WitnessSelection:
+    def witnessing(self) -> WitnessSelection:
         """How the witnesses of this campaign are found or trained."""
         from hardcase.models.witnesses import WitnessSelection
 
@@ -331,16 +324,7 @@ class Context(CampaignSplits):
         """The networks that must keep the label where the subject leaves it: those that were named
         or given; without any, the default ones if the method has witnesses.
         """
-        wanted = self._wanted_witnesses
-        if self.task != "classes" and (wanted is None or tuple(wanted) == ("default",)):
-            from hardcase.claims.load import usual_claim_witnesses
-
-            return usual_claim_witnesses(self.config.model.name, self.task, self.model)
-        if wanted is not None:
-            return self._witnessing.named(wanted) if wanted else ()
-        if self.part.facts.get("witnesses") == "default":
-            return self._witnessing.default(named=False)
-        return ()
+        return self.task.witnesses(self, self._wanted_witnesses)
 
     @cached_property
     def surrogates(self) -> tuple[Model, ...]:
@@ -349,7 +333,7 @@ class Context(CampaignSplits):
         """
         from hardcase.models.witnesses import surrogates_for
 
-        if self.options.get("search") == "evolution" or self.task != "classes":
+        if self.options.get("search") == "evolution" or not self.task.classifies:
             return ()
         train = partial(self.labelled, "train")
         load = partial(self.model, label_only=False)
@@ -378,27 +362,17 @@ class Context(CampaignSplits):
         )
         if spec == config.model.name or not is_stated(spec):
             how = replace(how, mean=config.model.mean, std=config.model.std)
-        if self.task != "classes":
-            from hardcase.claims.load import load_claim_model
+        return self.task.load(self, spec, how)
 
-            return load_claim_model(
-                spec,
-                how,
-                task=self.task,
-                classes=self.sample.classes,
-                outputs=config.model.classes,
-                threshold=config.model.threshold,
-                annotated=self.annotated,
-            )
-        if not is_stated(spec):  # who states everything needs no images
-            read = self.labelled if config.model.classes else self.read
-            whole = spec.startswith("zoo:")  # trained on all of them
-            train, test = (
-                images.images() if whole else sample_of(images)
-                for images in (read("train"), read("test"))
-            )
-            how = replace(how, train=train, test=test)
-        return load_model(spec, how)
+    def examples(self, spec: str) -> tuple[Images, Images]:
+        """Training and test images for a model that does not state how it wants its images; all of
+        them where it is trained on them.
+        """
+        read = self.labelled if self.config.model.classes else self.read
+        train, test = read("train"), read("test")
+        if spec.startswith("zoo:"):
+            return train.images(), test.images()
+        return sample_of(train), sample_of(test)
 
     # what latent and white-box methods need
 
@@ -537,7 +511,7 @@ class Context(CampaignSplits):
         built = self._method
         if built is not None:
             return Part(kind="method", name=built.name, make=partial(_itself, built))
-        if self.config.method.name == NO_SEARCH:
+        if not self.config.method.searches:
             return Part(kind="method", name=NO_SEARCH, make=_nothing)
         return resolve("method", self.config.method.name)
 
@@ -624,9 +598,7 @@ class Context(CampaignSplits):
             peers=bool(self.peers),
             regressions=self.regressing,
         )
-        method = replace(method, oracle=oracle, details=details)
-        if self.task != "classes":  # log-odds of a claim hardly reach what logits of classes do
-            method = replace(method, target_margin=0.0)
+        method = self.task.adapted(replace(method, oracle=oracle, details=details))
         if self.regressing:
             from hardcase.analysis.references import regressing
 

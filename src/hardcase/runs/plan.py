@@ -15,7 +15,7 @@ import torch
 from hardcase.campaign.claims import CLAIMED
 from hardcase.campaign.loop import shard_size
 from hardcase.campaign.record import Campaign, overlay, parse_keep, seconds
-from hardcase.config import NO_SEARCH, Config, MethodConfig
+from hardcase.config import Config, MethodConfig
 from hardcase.context import Context
 from hardcase.data.files import ImageSet
 from hardcase.models.health import first_answers
@@ -135,7 +135,7 @@ def _check_names(context: Context) -> None:
         from hardcase.criteria.criterion import parse_list
 
         parse_list(config.criteria)
-    if config.method.name == NO_SEARCH:
+    if not config.method.searches:
         return
     seconds(config.budget.time)
     if config.keep is not None:
@@ -182,7 +182,7 @@ def _measure_about(context: Context) -> dict[str, Any]:
     if CLAIMED in context.sample.context:
         from hardcase.claims.load import claim_record
 
-        about["claims"] = claim_record(images.images(), context.task, context.subject)
+        about["claims"] = claim_record(images.images(), context.task.name, context.subject)
     return about
 
 
