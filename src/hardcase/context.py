@@ -347,6 +347,8 @@ class Context(CampaignSplits):
         config = self.config
         names = {field.name for field in fields(ClientConfig)} & ModelConfig.model_fields.keys()
         client = ClientConfig(**{name: getattr(config.model, name) for name in names})
+        if config.batch_size != "auto":
+            client = replace(client, batch=config.batch_size)
         if client.rate is not None:  # requests per second are shared out over the workers
             client = replace(client, rate=client.rate / config.workers)
         if label_only is not None:

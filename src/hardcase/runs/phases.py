@@ -84,7 +84,6 @@ class MeasurePlan:
         workers: Processes that measure side by side.
         cluster: A Ray cluster, as ``--cluster`` names it.
         allow_low_accuracy: Accept a model that is hardly better than chance.
-        effects: Whether effects of conditions are measured too; None: if there is time for them.
     """
 
     measurement: Measurement
@@ -100,7 +99,6 @@ class MeasurePlan:
     devices: tuple[str, ...] = ()
     cluster: str | None = None
     allow_low_accuracy: bool = False
-    effects: bool | None = None
 
 
 NOT_BEGUN = {"status": "not begun"}
@@ -323,15 +321,15 @@ def _first_shard(
 
 
 def _has_time_for_effects(plan: MeasurePlan, seconds: float) -> bool:
-    """Whether effects of conditions are measured: as chosen, else where the whole measurement
-    stays within its time with them, and costs nothing else.
+    """Whether effects of conditions are measured: where asking costs nothing else, and the whole
+    measurement stays within its time with them.
     """
     own = plan.measurement
-    if own.box is None or plan.effects is not None:
-        return bool(own.box is not None and plan.effects)
+    if own.box is None or is_server(own.model):
+        return False
     again = 2 + EFFECT_QUERIES * len(own.box.conditions.ranges)
     whole = seconds * (1 + again / own.queries)
-    return not is_server(own.model) and whole <= BUDGETED_SECONDS[steady(own.model.device)]
+    return whole <= BUDGETED_SECONDS[steady(own.model.device)]
 
 
 def _shard(plan: MeasurePlan, number: int, count: int) -> Any:

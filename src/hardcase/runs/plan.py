@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -71,7 +70,6 @@ class Plan:
     workers: int = 1
     devices: tuple[str, ...] = ()
     cluster: str | None = None
-    metrics: Path | None = None
     config: str = ""
     about: dict[str, Any] = field(default_factory=dict)
     ingredients: Mapping[str, str] = field(default_factory=dict)
@@ -124,7 +122,6 @@ def measure_plan(context: Context) -> MeasurePlan:
         devices=_devices(context),
         cluster=config.cluster,
         allow_low_accuracy=config.allow_low_accuracy,
-        effects=config.effects,
     )
 
 
@@ -242,7 +239,6 @@ def plan_of(context: Context) -> Plan:
         workers=config.workers,
         devices=_devices(context),
         cluster=config.cluster,
-        metrics=None if config.metrics is None else Path(config.metrics),
         config=text,
         about=_about(context),
         ingredients=ingredients,
@@ -278,7 +274,7 @@ def _resolved(context: Context, chosen: Mapping[str, Any]) -> Config:
         if name not in config.given and before.get(name) != value
     }
     given = dict(sorted({**config.given, **by_default}.items()))  # however the run came here
-    return resolved.model_copy(update={"given": given})
+    return resolved.given_by(given)
 
 
 def _settled(context: Context) -> dict[str, Any]:
