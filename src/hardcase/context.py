@@ -71,9 +71,9 @@ class Context(CampaignSplits):
         rest_trains: Whether images of `given` that are neither searched from nor reserved are
             training images, for want of others.
         train: Training images, where the data set has no name to load them by.
-        peers: Networks to compare with.
-        witnesses: Networks that must keep the label, objects or names.
-        baselines: Networks that are measured on the same samples.
+        peers: Networks to compare with, by name or whatever a user has.
+        witnesses: Networks that must keep the label, likewise.
+        baselines: Networks that are measured on the same samples, likewise.
         method: A recipe that is built already.
 
     Example:
@@ -94,16 +94,16 @@ class Context(CampaignSplits):
         given: Images | Stream | None = None,
         rest_trains: bool = False,
         train: Images | Stream | None = None,
-        peers: Sequence[Model] = (),
-        witnesses: str | Sequence[str | Model] | None = None,
-        baselines: Sequence[Model | str] = (),
+        peers: Sequence[Any] = (),
+        witnesses: str | Sequence[Any] | None = None,
+        baselines: Sequence[Any] = (),
         method: Method | None = None,
     ) -> None:
         if isinstance(witnesses, str):
             witnesses = (witnesses,)
-        live = [subject, seeds, given, train, method, *peers]
-        live += [each for each in baselines if not isinstance(each, str)]
-        live += [each for each in witnesses or () if not isinstance(each, str)]
+        others = [*peers, *baselines, *(witnesses or ())]
+        live = [subject, seeds, given, train, method]
+        live += [each for each in others if not isinstance(each, str)]
         self.by_name = all(each is None for each in live)
         """Whether a configuration alone says everything: no ingredient is an object."""
         self._subject = subject
@@ -129,9 +129,9 @@ class Context(CampaignSplits):
         *,
         options: Mapping[str, Any] | None = None,
         train: Images | Stream | None = None,
-        peers: Sequence[Model] = (),
-        witnesses: str | Sequence[str | Model] | None = None,
-        baselines: Sequence[Model | str] = (),
+        peers: Sequence[Any] = (),
+        witnesses: str | Sequence[Any] | None = None,
+        baselines: Sequence[Any] = (),
         some: bool = False,
         rest_trains: bool = False,
         request: Request | None = None,
@@ -280,7 +280,7 @@ class Context(CampaignSplits):
         """The networks that the method compares with: those named, or a quantised copy it needs."""
         config = self.config
         if self._peers:
-            return self._peers
+            return tuple(map(self.network, self._peers))
         # the oracle of regressions looks at the first
         named = [self.model(spec) for spec in config.peers]
         if self.regressing:
@@ -324,7 +324,10 @@ class Context(CampaignSplits):
         """The networks that must keep the label where the subject leaves it: those that were named
         or given; without any, the default ones if the method has witnesses.
         """
-        return self.task.witnesses(self, self._wanted_witnesses)
+        wanted = self._wanted_witnesses
+        if wanted is not None:  # words as default are not names of networks
+            wanted = tuple(one if isinstance(one, str) else self.network(one) for one in wanted)
+        return self.task.witnesses(self, wanted)
 
     @cached_property
     def surrogates(self) -> tuple[Model, ...]:
@@ -341,6 +344,12 @@ class Context(CampaignSplits):
             return surrogates_for(self.subject, self.shape, train, load)
         seconds = self._search_seconds()
         return surrogates_for(self.subject, self.shape, train, load, seconds=seconds)
+
+    def network(self, given: Any) -> Model:
+        """The model that a name means, or that is in whatever a user has."""
+        if isinstance(given, str):
+            return self.model(given)
+        return self.task.wrap(given, self.sample, self.config.model.model_dump())
 
     def model(self, spec: str, *, label_only: bool | None = None) -> Model:
         """The model that `spec` names, loaded as this campaign loads models."""
@@ -366,15 +375,16 @@ class Context(CampaignSplits):
             how = replace(how, mean=config.model.mean, std=config.model.std)
         return self.task.load(self, spec, how)
 
-    def examples(self, spec: str) -> tuple[Images, Images]:
-        """Training and test images for a model that does not state how it wants its images; all of
-        them where it is trained on them.
+    def with_examples(self, spec: str, how: Loading) -> Loading:
+        """The images on which a model is tried that does not state how it wants them; all of them
+        where it is trained on them.
         """
+        if self.given_seeds is not None and not spec.startswith("zoo:"):
+            return replace(how, test=self.sample)
         read = self.labelled if self.config.model.classes else self.read
-        train, test = read("train"), read("test")
-        if spec.startswith("zoo:"):
-            return train.images(), test.images()
-        return sample_of(train), sample_of(test)
+        if not spec.startswith("zoo:"):
+            return replace(how, test=sample_of(read("test")))
+        return replace(how, train=read("train").images(), test=read("test").images())
 
     # what latent and white-box methods need
 
@@ -462,7 +472,7 @@ class Context(CampaignSplits):
         before first. Runs are no models: they were measured before.
         """
         named = (one for one in self._baseline_specs if not is_run(one))
-        return tuple(one if not isinstance(one, str) else self.model(one) for one in named)
+        return tuple(map(self.network, named))
 
     @property
     def stored_baselines(self) -> list[str]:
@@ -470,7 +480,7 @@ class Context(CampaignSplits):
         return [str(one) for one in self._baseline_specs if is_run(one)]
 
     @property
-    def _baseline_specs(self) -> Sequence[Model | str]:
+    def _baseline_specs(self) -> Sequence[Any]:
         return self._baselines or self.config.baseline
 
     @cached_property

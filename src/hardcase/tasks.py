@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hardcase.campaign.claims import image_of
-from hardcase.claims.subjects import Task
+from hardcase.claims.subjects import THRESHOLD, Task
 from hardcase.data.files import ImageSet, Stream
-from hardcase.models.load import Loading, is_stated, load_model
+from hardcase.models.load import Loading, is_stated, load_model, model_of
 from hardcase.types import Images, Method, Model
 
 if TYPE_CHECKING:
@@ -49,9 +49,18 @@ class Classification:
     def load(self, context: Context, spec: str, how: Loading) -> Model:
         """Return the model that `spec` names; one that leaves something open is tried on images."""
         if not is_stated(spec):
-            train, test = context.examples(spec)
-            how = replace(how, train=train, test=test)
+            how = context.with_examples(spec, how)
         return load_model(spec, how)
+
+    def wrap(self, thing: Any, images: Images, stated: Mapping[str, Any]) -> Model:
+        """Return the model in whatever a user has.
+
+        Args:
+            thing: A model of hardcase, a module of any library, or a function of images.
+            images: Labelled images of its data.
+            stated: Keys of ``[model]`` that say how it wants its images.
+        """
+        return model_of(thing, images)
 
     def witnesses(
         self, context: Context, wanted: Sequence[str | Model] | None
@@ -105,6 +114,16 @@ class Claiming(Classification):
             outputs=context.config.model.classes,
             threshold=context.config.model.threshold,
             annotated=context.annotated,
+        )
+
+    def wrap(self, thing: Any, images: Images, stated: Mapping[str, Any]) -> Model:
+        from hardcase.claims.load import claim_model
+
+        how = Loading(mean=stated.get("mean", (0.0,)), std=stated.get("std", (1.0,)))
+        outputs = stated.get("classes", ())
+        cut = stated.get("threshold", THRESHOLD)
+        return claim_model(
+            thing, self.name, images.classes, outputs=outputs, threshold=cut, how=how
         )
 
     def witnesses(
