@@ -339,6 +339,8 @@ def keep_measured(context: Context, run: Run, images: ImageSet) -> None:
     models = risk["baselines"][: len(context.baselines)]
     stored: list[dict[str, Any]] = []
     if context.stored_baselines:
+        from hardcase.analysis.references import beside_runs
+
         stored = beside_runs(run, measured, context.stored_baselines)
     more: dict[str, Any] = {}
     if context.conditions is not None:

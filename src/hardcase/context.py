@@ -303,7 +303,7 @@ class Context(CampaignSplits):
             subject=self.subject,
             shape=self.shape,
             classes=len(self.sample.classes),
-            images=self.images,
+            images=self.unrecorded,
             load=partial(self.model, label_only=False),
             progress=self.progress,
             search_seconds=self._search_seconds if self.subject.offers != "gradients" else None,
@@ -507,7 +507,7 @@ class Context(CampaignSplits):
         device = self.subject.device
         if steady(device) and not is_photographic(self.shape):
             return None
-        from hardcase.models.tiles import campaign_tile
+        from hardcase.runs.tiles import campaign_tile
 
         rows = from_bytes(self.sample.x[:64]).to(device)
         networks = (self.subject, *self.baselines)
@@ -690,7 +690,7 @@ class Context(CampaignSplits):
                 return None
         if self.config.campaign.tile is not None:
             return self.config.campaign.tile
-        from hardcase.models.tiles import campaign_tile
+        from hardcase.runs.tiles import campaign_tile
 
         return campaign_tile(
             (self.subject, *self.peers, *self.witnesses),

@@ -78,6 +78,12 @@ class CampaignSplits:
             self.loaded[split] = self.labelled(split).images()
         return self.loaded[split]
 
+    def unrecorded(self, split: str) -> Images:
+        """Return a split for networks that have an identity of their own, such as witnesses: of a
+        search that does not read it otherwise, it is no ingredient.
+        """
+        return self.labelled(split).images()
+
     def named_images(self, data: str, split: str) -> Images:
         """One split of any data set, under the model's classes."""
         if data == self.config.data:

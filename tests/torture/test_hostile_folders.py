@@ -101,7 +101,7 @@ def begin_as(folder, record=None, *, sources=False, **settings):
         whole = {"record": forget({**begun["record"], **record}), "config": config}
         path.write_bytes(checked_json(whole))
     (folder / "config.toml").write_text(config)
-    store.write_record(forget({**store.record(), **record}))
+    (folder / "run.json").write_bytes(checked_json(forget({**store.record(), **record})))
 
 
 def without_sources(record):

@@ -172,7 +172,7 @@ def seeds_in_time(seconds: float, *, most: int) -> int:
     usual = SPENT * seconds
     count = min(most, max(FEWEST, int(ENOUGH_TIME / max(usual, 1e-9))))
     _log.warning(
-        "%d seeds: by one timed pass about %.1f s each, at most %.1f s; in all about %.0f min;"
+        "%d images: by one timed pass about %.1f s each, at most %.1f s; in all about %.0f min;"
         " --images N",
         *(count, usual, seconds, max(1, count * usual / 60)),
     )

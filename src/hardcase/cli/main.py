@@ -136,7 +136,6 @@ VERBS = (
     Verb("run", "run:run", "Measure how often a model fails, and search for where it does."),
     Verb("resume", "run:resume", "Go on with a run that was stopped."),
     Verb("status", "run:status", "Show where runs stand."),
-    Verb("conditions", "conditions:conditions", "Find which conditions to declare, from a field."),
     Verb("judge", "train:judge", "Judge findings: is the label kept, lost or unsure?"),
     Verb("report", "results:report", "Write the HTML report of runs."),
     Verb("open", "start:open_run", "Write the report of a run and open it."),
@@ -150,6 +149,7 @@ VERBS = (
     Verb("shrink", "results:shrink", group=_LOOK),
     Verb("repair", "repair:repair", group=_PASS),
     Verb("cite", "results:cite", group=_PASS),
+    Verb("conditions", "conditions:conditions", group=_PREPARE),
     Verb("data", "inspect:data", group=_PREPARE),
     Verb("cache", "start:cache", group=_PREPARE),
 )

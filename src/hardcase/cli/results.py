@@ -80,7 +80,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         run: A stored run.
         context: What a verb has made ready for it.
         flags: Whether changes are allowed.
-        used: What the verb uses: ``model``, ``seeds``; nothing: all that the search was made of.
+        used: What the verb uses: ``model``, ``images``; nothing: all that the search was made of.
     """
     from hardcase.runs.identity import MACHINE, Identity, parts_of, require_same, stored_identity
     from hardcase.runs.plan import plan_of
@@ -101,7 +101,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         if "model" in used:
             now = Identity(parts_of(context.subject))
             require_same(then.only(now.parts), now)
-        if "seeds" in used and "seeds" in then.parts and not run.record.get("generated_images"):
+        if "images" in used and "images" in then.parts and not run.record.get("generated_images"):
             parts = parts_of(seeds=context.seeds)
             now = Identity({name: one for name, one in parts.items() if name in then.parts})
             require_same(then.only(now.parts), now)
@@ -122,7 +122,7 @@ def context_of(run: Run, flags: o.Flags) -> Context:
     uses = ("model", "data", "conditions")
     context = Context(config_of(run, flags, uses=uses, conditions=flags.conditions))
     same_ingredients(run, context, flags, "model")
-    same_ingredients(run, context, flags, "seeds")
+    same_ingredients(run, context, flags, "images")
     return context
 
 
@@ -368,7 +368,7 @@ def replay(
 
     run = opened(folder)
     context = Context(config_of(run, flags, model=model))
-    same_ingredients(run, context, flags, "seeds")
+    same_ingredients(run, context, flags, "images")
     found = again(run, context.subject, allow_damaged=allow_damaged)
     if out is not None:
         whole = {**found.summary(), "rows": found.rows()}

@@ -53,8 +53,8 @@ class Identity:
     """Every ingredient by its name.
 
     Example:
-        >>> then = Identity({"model": "1a2b", "seeds": "3c4d"})
-        >>> then.differences(Identity({"model": "ffff", "seeds": "3c4d"}))
+        >>> then = Identity({"model": "1a2b", "images": "3c4d"})
+        >>> then.differences(Identity({"model": "ffff", "images": "3c4d"}))
         ['model']
     """
 
@@ -155,7 +155,7 @@ def parts_of(
         parts |= {"model": subject.hash, "classes of the model": _class_sources(subject)}
     if seeds is not None:
         names = short(json.dumps([seeds.id, seeds.classes]).encode())
-        parts |= {"seeds": seeds.hash, "seeds' names": names}
+        parts |= {"images": seeds.hash, "images' names": names}
     if device:
         parts |= {"device": device, "hardcase": VERSION, "torch": metadata.version("torch")}
     return parts
