@@ -624,7 +624,14 @@ class Context(CampaignSplits):
         from hardcase.conditions.box import condition_box
         from hardcase.spaces.appearance import Appearance
 
-        if self.conditions is None or not isinstance(method.space, Appearance):
+        if self.conditions is None:
+            return method
+        if not isinstance(method.space, Appearance):
+            if self.config.conditions is not None:
+                _log.warning(
+                    "the conditions %s bound what is measured, not the search of %s",
+                    *(self.conditions.name, method.name),
+                )
             return method
         if options.get("space", "auto") != "auto":
             if self.config.conditions is not None:
