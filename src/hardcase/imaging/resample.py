@@ -43,39 +43,46 @@ def pose(
     stands to the left (`left_view`) and above (`top_view`) and turns clockwise; `shear` is pixels
     sideways for each pixel down.
     """
-    left = _aside(left_view, distance)
-    top = _aside(top_view, distance)
-    turn = rotation.deg2rad()
-    rows = (down, right, *left, *top, zoom, turn.cos(), turn.sin(), shear)
     if not steady(places.device):
         from hardcase.imaging import fused
 
+        turn = rotation.deg2rad()
+        views = (*_aside(left_view, distance), *_aside(top_view, distance))
+        rows = (down, right, *views, zoom, turn.cos(), turn.sin(), shear)
         if fused.usable(places, *rows):
             return fused.pose(places, rows)
-    down, right, *aside, zoom, cosine, sine, shear = (row[:, None, None] for row in rows)
-    y = places[:, 0] - down
-    x = places[:, 1] - right
-    x, y = _seen_aside(x, y, *aside[:2])
-    y, x = _seen_aside(y, x, *aside[2:])
-    x = x / zoom
-    y = y / zoom
+    # Each use of an angle has its own cosine and sine: the order in which gradients add up is part
+    # of what a search finds.
+    y = places[:, 0] - _wide(down)
+    x = places[:, 1] - _wide(right)
+    x, y = _seen_aside(x, y, _wide(left_view), distance)
+    y, x = _seen_aside(y, x, _wide(top_view), distance)
+    x = x / _wide(zoom)
+    y = y / _wide(zoom)
+    cosine = _wide(rotation).deg2rad().cos()
+    sine = _wide(rotation).deg2rad().sin()
     turned_x = x * cosine + y * sine
     turned_y = y * cosine - x * sine
-    return torch.stack([turned_y, turned_x + turned_y * shear], 1)
+    return torch.stack([turned_y, turned_x + turned_y * _wide(shear)], 1)
 
 
-def _aside(degrees: Float[Tensor, " m"], distance: float) -> tuple[Tensor, Tensor]:
+def _wide(values: Float[Tensor, " m"]) -> Float[Tensor, "m 1 1"]:
+    return values[:, None, None]
+
+
+def _aside(degrees: Tensor, distance: float) -> tuple[Tensor, Tensor]:
     """The cosine of an angle, and its sine over the distance of the plane."""
     angle = degrees.deg2rad()
     return angle.cos(), angle.sin() / distance
 
 
 def _seen_aside(
-    along: Tensor, across: Tensor, cosine: Tensor, sine: Tensor
+    along: Tensor, across: Tensor, degrees: Tensor, distance: float
 ) -> tuple[Tensor, Tensor]:
-    """Where the rays through pixels meet a plane turned by an angle; see `_aside`."""
-    met = along / (cosine - along * sine)
-    return met, across * (1 + met * sine)
+    """Where the rays through pixels meet a plane turned by an angle."""
+    angle = degrees.deg2rad()
+    met = along / (angle.cos() - along * (angle.sin() / distance))
+    return met, across * (1 + met * (angle.sin() / distance))
 
 
 def resample(

@@ -127,6 +127,11 @@ class Appearance:
     keeps_code: ClassVar[bool] = True
     _layout: _Layout = field(init=False, repr=False, compare=False)
 
+    @staticmethod
+    def read(x: Tensor, places: Tensor) -> Tensor:
+        """Return images as they are read at places; see `hardcase.imaging.resample.resample`."""
+        return resample(x, places)
+
     def __post_init__(self) -> None:
         names = [part.name for part in self.parts]
         if not names:
@@ -206,12 +211,6 @@ class Appearance:
                 x = optics.render(x, values[optics.name], key)
             images.append(x[:count])
         return images[0] if len(images) == 1 else torch.cat(images)
-
-    def read(
-        self, x: Float[Tensor, "m c h w"], places: Float[Tensor, "m 2 h w"]
-    ) -> Float[Tensor, "m c h w"]:
-        """Return images as they are read at places between pixels."""
-        return resample(x, places)
 
     def places(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m 2 h w"] | None:
         """Where each pixel of a changed image is read (down, right), in pixels from the centre;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -442,8 +441,3 @@ def _least_explained(
     between = torch.cdist(embedding.points(field), embedding.points(shown))
     nearest = between.topk(min(NEIGHBOURS, len(shown)), largest=False).values[:, -1]
     return tuple(nearest.argsort(descending=True, stable=True).tolist())
-
-
-def as_text(record: Mapping[str, Any]) -> str:
-    """Return a record as JSON, the same for the same numbers."""
-    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -38,10 +38,8 @@ class SharpAppearance(Appearance):
 
     __slots__ = ()
 
-    def read(
-        self, x: Float[Tensor, "m c h w"], places: Float[Tensor, "m 2 h w"]
-    ) -> Float[Tensor, "m c h w"]:
-        """Return images as a camera that moved sees them."""
+    @staticmethod
+    def read(x: Tensor, places: Tensor) -> Tensor:
         return resample_sharply(x, places)
 
 
