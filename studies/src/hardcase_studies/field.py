@@ -674,7 +674,8 @@ def _against(shifts: Mapping[str, Sequence[float]], every: int) -> tuple[str, st
             abs(one[n][0] - one["truth"][0]) for n in ("unmodified", "confidence", "atc", "doc")
         ]
         below += bool(abs(one["value"][0] - one["truth"][0]) < min(rivals))
-    holds = below >= 2 and below + refused == len(shifts)
-    verdict = "inconclusive: not all were run" if holds and len(shifts) < every else None
     count = f"{below} below, {refused} refused, of {len(shifts)}"
-    return count, verdict or _verdict(holds, False)
+    none_worse = below + refused == len(shifts)
+    if none_worse and len(shifts) < every:
+        return count, "inconclusive: not all were run"
+    return count, _verdict(none_worse and below >= 2, False)
