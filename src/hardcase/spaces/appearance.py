@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -125,6 +125,7 @@ class Appearance:
     parts: tuple[ChangeFamily, ...]
     shape: Shape
     keeps_code: ClassVar[bool] = True
+    read: ClassVar[Callable[[Tensor, Tensor], Tensor]] = staticmethod(resample)
     _layout: _Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -201,7 +202,7 @@ class Appearance:
                 places = centred_places(*self.shape[1:], code).expand(len(code), -1, -1, -1)
                 for part in layout.moving:
                     places = part.move(places, values[part.name], self.shape)
-                x = resample(x, places)
+                x = self.read(x, places)
             for optics in layout.rendering:
                 x = optics.render(x, values[optics.name], key)
             images.append(x[:count])
