@@ -332,9 +332,10 @@ def _first_shard(
     each = (monotonic() - began) / len(images)
     ahead = forecast(plan, each)
     count, settled, more = ahead.images, ahead.settled, ahead.effects
-    said = forecast_in_words(ahead.seconds, plan.search_seconds(each / plan.measurement.queries))
-    if said:
-        watcher.say(said)
+    searching = plan.search_seconds(each / plan.measurement.queries)
+    told = forecast_in_words(ahead.seconds, searching)
+    if told:
+        watcher.say(told)
     task = MeasureTask(0, images, canaries=canaries, effects=more)
     number, part, summary = task.packed(plan.measurement, tables)
     if settled in ("time", "queries"):
