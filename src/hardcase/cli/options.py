@@ -93,8 +93,10 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "criteria": Row("Report coverage of the images alone and with the findings.", "A,B:k=v"),
         "conditions": Row("What the model must stand: a profile or a file.", "NAME|FILE|none"),
         "samples": Row("Random samples of the conditions per image; 4.", "N", least=1),
-        "measure": Row("Images that are measured; as many as a minute is enough for.", "all|N"),
-        "effects": Row("Measure the effect of every condition, however long it takes."),
+        "measure": Row(
+            "Images that are measured; as many as a minute is enough for.",
+            "all|N",
+        ),
         "oracle": Row("label, disagreement, non-finite, any, regression.", "KIND"),
         "keep": Row("first, best, best-per-label, all, or so many findings per image.", "WHICH"),
         "settings": Row("Any setting, e.g. method.population=30", "KEY=VALUE", ("--set",)),
@@ -115,7 +117,7 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
     "Where it computes": {
         "device": Row("auto (a GPU where there is one), cpu, cuda, cuda:1, mps."),
         "precision": Row("Arithmetic on a GPU: strict, tf32 or bf16; findings are strict.", "KIND"),
-        "batch_size": Row("Images per forward pass; changes no result.", "N|auto"),
+        "batch_size": Row("Images in one call of a network; changes no result.", "N|auto"),
         "workers": Row("Worker processes; changes no result.", "N"),
         "cluster": Row("auto, ray://... or local:2.", "WHERE"),
         "offline": Row("Use no network."),
@@ -187,7 +189,6 @@ class CampaignFlags:
     conditions: str | None = None
     samples: int | None = None
     measure: str | None = None
-    effects: bool = False
     oracle: str | None = None
     keep: str | None = None
     settings: list[str] | None = None

@@ -85,7 +85,7 @@ def closing(run: Run, said: Decision) -> list[str]:
     search, checked = list[str](), list[str]()
     if run.store.searching:
         counts = run.counts()["search_results"]
-        search = [*generated_sentences(run.record), search_sentence(run.record["method"], counts)]
+        search = [*generated_sentences(run.record), search_sentence(run.record, counts)]
         judged = run.verdicts is not None
         about: dict[str, Any] = {"findings": len(run), "judged": judged}
         checked = check_sentences(run.record, counts, folder=shown(run.folder), **about)

@@ -101,7 +101,6 @@ class MeasurePlan:
         workers: Processes that measure side by side.
         cluster: A Ray cluster, as ``--cluster`` names it.
         allow_low_accuracy: Accept a model that is hardly better than chance.
-        effects: Whether effects of conditions are measured too; None: if there is time for them.
         search_seconds: How long the search takes usually, and at most, where the model answers an
             image in so many seconds; None: networks are trained for it first.
     """
@@ -119,7 +118,6 @@ class MeasurePlan:
     devices: tuple[str, ...] = ()
     cluster: str | None = None
     allow_low_accuracy: bool = False
-    effects: bool | None = None
     search_seconds: Callable[[float], tuple[float, float] | None] = _no_search
 
 
@@ -332,10 +330,9 @@ def _first_shard(
     each = (monotonic() - began) / len(images)
     ahead = forecast(plan, each)
     count, settled, more = ahead.images, ahead.settled, ahead.effects
-    searching = plan.search_seconds(each / plan.measurement.queries)
-    told = forecast_in_words(ahead.seconds, searching)
-    if told:
-        watcher.say(told)
+    search_seconds = plan.search_seconds(each / plan.measurement.queries)
+    if sentence := forecast_in_words(ahead.seconds, search_seconds):
+        watcher.say(sentence)
     task = MeasureTask(0, images, canaries=canaries, effects=more)
     number, part, summary = task.packed(plan.measurement, tables)
     if settled in ("time", "queries"):
@@ -352,19 +349,16 @@ def _first_shard(
 
 def forecast(plan: MeasurePlan, each: float) -> Forecast:
     """Return what is measured where an image takes `each` seconds. Effects of conditions are
-    measured as chosen, else where the whole measurement stays within its time with them, and costs
-    nothing else.
+    measured where the whole measurement stays within its time with them, and costs nothing else.
     """
     own = plan.measurement
     count, settled = settle(plan, each * min(plan.shard, len(plan.images)))
     seconds = each * count
-    if own.box is None:
+    if own.box is None or is_server(own.model):
         return Forecast(count, settled, False, seconds)
     again = 2 + EFFECT_QUERIES * len(own.box.conditions.ranges)
     whole = seconds * (1 + again / own.queries)
-    more = plan.effects
-    if more is None:
-        more = not is_server(own.model) and whole <= BUDGETED_SECONDS[steady(own.model.device)]
+    more = whole <= BUDGETED_SECONDS[steady(own.model.device)]
     return Forecast(count, settled, more, whole if more else seconds)
 
 

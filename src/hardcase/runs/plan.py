@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -75,7 +74,6 @@ class Plan:
     workers: int = 1
     devices: tuple[str, ...] = ()
     cluster: str | None = None
-    metrics: Path | None = None
     config: str = ""
     about: dict[str, Any] = field(default_factory=dict)
     ingredients: Mapping[str, str] = field(default_factory=dict)
@@ -128,7 +126,6 @@ def measure_plan(context: Context) -> MeasurePlan:
         devices=_devices(context),
         cluster=config.cluster,
         allow_low_accuracy=config.allow_low_accuracy,
-        effects=config.effects,
         search_seconds=partial(_search_seconds, context),
     )
 
@@ -166,7 +163,7 @@ def _check_names(context: Context) -> None:
         from hardcase.criteria.criterion import parse_list
 
         parse_list(config.criteria)
-    if config.method.name == NO_SEARCH:
+    if not config.method.searches:
         return
     seconds(config.budget.time)
     if config.keep is not None:
@@ -213,7 +210,7 @@ def _measure_about(context: Context) -> dict[str, Any]:
     if CLAIMED in context.sample.context:
         from hardcase.claims.load import claim_record
 
-        about["claims"] = claim_record(images.images(), context.task, context.subject)
+        about["claims"] = claim_record(images.images(), context.task.name, context.subject)
     return about
 
 
@@ -273,7 +270,6 @@ def plan_of(context: Context) -> Plan:
         workers=config.workers,
         devices=_devices(context),
         cluster=config.cluster,
-        metrics=None if config.metrics is None else Path(config.metrics),
         config=text,
         about=_about(context),
         ingredients=ingredients,
@@ -309,7 +305,7 @@ def _resolved(context: Context, chosen: Mapping[str, Any]) -> Config:
         if name not in config.given and before.get(name) != value
     }
     given = dict(sorted({**config.given, **by_default}.items()))  # however the run came here
-    return resolved.model_copy(update={"given": given})
+    return resolved.given_by(given)
 
 
 def _settled(context: Context) -> dict[str, Any]:

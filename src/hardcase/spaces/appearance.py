@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -125,8 +125,12 @@ class Appearance:
     parts: tuple[ChangeFamily, ...]
     shape: Shape
     keeps_code: ClassVar[bool] = True
-    read: ClassVar[Callable[[Tensor, Tensor], Tensor]] = staticmethod(resample)
     _layout: _Layout = field(init=False, repr=False, compare=False)
+
+    @staticmethod
+    def read(x: Tensor, places: Tensor) -> Tensor:
+        """Return images as they are read at places; see `hardcase.imaging.resample.resample`."""
+        return resample(x, places)
 
     def __post_init__(self) -> None:
         names = [part.name for part in self.parts]

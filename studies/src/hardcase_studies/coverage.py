@@ -210,7 +210,8 @@ def _world(bench: Bench) -> World:
         named["witnesses"] = default_witnesses(here.train, here.test, device=bench.device)
     if small and not named["scorers"]:
         named["scorers"] = (here.network("lenet5", seed=1)[0],)
-    return World(here, here.fit_profile(sizes.all_measured), sizes, **named)
+    profile = here.fit_profile(sizes.all_measured)
+    return World(here, profile, sizes, named["witnesses"], named["scorers"])
 
 
 def _sizes(bench: Bench) -> Sizes:

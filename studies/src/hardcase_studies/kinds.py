@@ -222,4 +222,10 @@ def main(photographs: Path, vgg: Path, alex: Path, out: Path, side: int = SIDE) 
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:5]), *map(int, sys.argv[5:]))
+    main(
+        Path(sys.argv[1]),
+        Path(sys.argv[2]),
+        Path(sys.argv[3]),
+        Path(sys.argv[4]),
+        *map(int, sys.argv[5:]),
+    )

@@ -37,7 +37,10 @@ class SharpAppearance(Appearance):
     """
 
     __slots__ = ()
-    read = staticmethod(resample_sharply)
+
+    @staticmethod
+    def read(x: Tensor, places: Tensor) -> Tensor:
+        return resample_sharply(x, places)
 
 
 def _sharp(box: ConditionBox) -> ConditionBox:
