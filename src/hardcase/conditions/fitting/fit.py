@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.claims.annotations import AnnotatedImages, load_annotations
+from hardcase.claims.subjects import Task
 from hardcase.conditions.declared import DECLARABLE, Conditions, DeclaredRange
 from hardcase.conditions.fitting.accuracy import ExpectedAccuracy, expected_accuracy
 from hardcase.conditions.fitting.coordinates import (
@@ -39,11 +40,11 @@ from hardcase.conditions.fitting.field_images import FieldImages, read_field
 from hardcase.conditions.fitting.render import Candidate, Renderer
 from hardcase.conditions.fitting.search import Kept, Matching, Place, search
 from hardcase.conditions.fitting.traits import RandomNetwork
-from hardcase.config import task_of
 from hardcase.data.files import ImageSet
 from hardcase.data.sources import images_of, load
 from hardcase.errors import Problem
 from hardcase.models.load import model_of
+from hardcase.registry import parts
 from hardcase.tensors import digest, from_bytes
 from hardcase.types import Images, Model
 
@@ -273,11 +274,20 @@ def known_images(data: Any, split: str = "test", *, offline: bool = False) -> Im
     """
     if isinstance(data, AnnotatedImages):
         return data.images
-    if isinstance(data, str) and (task := task_of("auto", data)) != "classes":
+    if isinstance(data, str) and (task := _annotated_as(data)) is not None:
         return load_annotations(data, split, task).images
     if isinstance(data, str) and offline:
         return load(data, split=split, offline=True)
     return images_of(data, split=split)
+
+
+def _annotated_as(data: str) -> Task | None:
+    """The task of data of this name, where its images have more than a class each."""
+    kind = data.partition(":")[0].partition("?")[0]
+    for name, row in parts("data", data).items():
+        if name.partition(":")[0] == kind and "task" in row.facts:
+            return cast("Task", row.facts["task"])
+    return None
 
 
 def finished(
