@@ -296,6 +296,7 @@ def conduct(
             if not phases.measure(plan, store, watcher):
                 return Run(store)
             if before != "done" or read_beside(store, CONDITIONS) is None:
+                watcher.prepare("keeping failing images to show")
                 keep_measured(context, Run(store), plan.images)
         with store.writing():
             searched = _search(context, store, watcher)
@@ -319,6 +320,7 @@ def _search(context: Context, store: Store, watcher: Watcher) -> bool:
         why = "the run was asked for without a search"
         phases.set_phase(store, "search", phases.phase("skipped", why))
         return True
+    watcher.prepare("making ready what the search needs")
     try:
         with phases.failing_is_stored(store, "search"):
             return start.search(plan_of(context), store, watcher)
@@ -366,7 +368,13 @@ def _check_findings(context: Context, store: Store, say: Callable[[str], None]) 
         why = "" if judged else "no label check was asked for"
         if judged:
             heard = list[str]()
-            done = finish(done, say=heard.append, device=context.device, images=context.labelled)
+            done = finish(
+                done,
+                say=heard.append,
+                device=context.device,
+                progress=context.progress,
+                images=context.labelled,
+            )
             for text in heard:
                 say(text)
             why = heard[-1] if heard and done.verdicts is None else ""

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from hardcase.cache import named_path
-from hardcase.errors import Problem, choice, likely_factory
+from hardcase.errors import Problem, choice, likely_factory, names_in
 from hardcase.registry import Part, refuse_bare_file, rows
 
 if TYPE_CHECKING:
@@ -453,13 +453,24 @@ def _known_model(spec: str) -> None:
             fix=f"--model {spec}:{likely_factory(named_path(code))}",
         )
     elif code.rpartition(":")[0].endswith(".py"):
-        _present(code.rpartition(":")[0])
+        _in_file(code)
     elif kind == "hf":
         _folder_or_hub(name.partition("?")[0])
     elif ":" not in code and not named_path(code).exists():
         raise _unknown_form(code)
     if weights:
         _present(weights)
+
+
+def _in_file(spec: str) -> None:
+    """Tell that a file is not there, or that its text has no such function."""
+    file, _, name = spec.rpartition(":")
+    _present(file)
+    names = names_in(named_path(file))
+    if names is not None and name not in names:
+        near = get_close_matches(name, names, n=1)
+        fix = f"{file}:{near[0] if near else likely_factory(named_path(file))}"
+        raise Problem(f"{file} has no function {name!r}.", fix=fix)
 
 
 def _folder_or_hub(name: str) -> None:

@@ -110,6 +110,11 @@ def test_names_are_short():
     assert conditions_name({"conditions": {"name": "scanner"}}) == "scanner conditions"
 
 
+def test_a_run_without_figures_has_no_empty_table():
+    lines = summary_lines({"model": "m"}, Decision("INCONCLUSIVE", "not yet"), report="stopped")
+    assert lines == ["INCONCLUSIVE  not yet", "", "report       stopped"]
+
+
 def test_a_search_that_conditions_do_not_bound_says_so():
     counts = {"failing": 3, "searched": 4, "clusters": None}
     named = {"method": "pgd", "conditions": {"name": "scanner"}, "space": None}

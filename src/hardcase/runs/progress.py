@@ -129,13 +129,18 @@ class Watcher:
     """What a front end may do during a run; this one does nothing."""
 
     def say(self, text: str) -> None:
-        """Something worth a line: what is being checked, trained or skipped."""
+        """Something worth a line: what was found, skipped or chosen."""
+
+    def prepare(self, what: str) -> None:
+        """What is done from now on, in words, until a phase begins or goes on."""
 
     def enter(self, phase: str, record: dict[str, Any]) -> None:
         """A phase begins; the folder exists, and a stop loses at most a shard."""
 
     def advance(self, done: int, total: int, failing: int) -> None:
-        """So many of all images are measured, and so many of their samples fail."""
+        """So many of all images are measured, and so many of their samples fail: told once before
+        the first shard (a resumed run has some), then after every one.
+        """
 
     def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
         """The search begins from so many seeds, at most so many at once."""
@@ -175,7 +180,7 @@ class Stoppable(Watcher):
         self.handlers: dict[int, Any] = {}
 
     def prepare(self, what: str) -> None:
-        """What is done before the search, in words."""
+        self.phase = "preparing"
 
     def train(self, progress: TrainingProgress) -> None:
         """Where the training of a network stands."""

@@ -211,9 +211,11 @@ def summary_lines(
         checked: What the label check says, in lines.
         report: The command that opens the report.
     """
-    lines = [*wrapped(str(decision), indent=0), "", *figures(record)]
+    table = figures(record)
+    lines = [*wrapped(str(decision), indent=0), "", *table]
     parts = {"search": search, "label check": checked, "report": [report] if report else []}
-    lines.append("")
+    if table:
+        lines.append("")
     for name, texts in parts.items():
         for i, text in enumerate(part for one in texts for part in wrapped(one, indent=13)):
             lines.append(f"{name if i == 0 else '':<13}{text}")
