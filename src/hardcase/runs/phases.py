@@ -286,6 +286,11 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
         if not done:
             set_phase(store, "measure", phase("running", elapsed=elapsed))
             return False
+        with (
+            own.arithmetic()
+        ):  # a later phase has canaries of its own: does it begin with the same?
+            local = {role: one for role, one in own.networks.items() if not is_server(one)}
+            require_behaviour(store.record(), local, plan.images)
         keep_figures(plan, store, settled=settled, elapsed=elapsed)
     return True
 
