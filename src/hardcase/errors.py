@@ -353,6 +353,30 @@ def likely_factory(path: Path) -> str:
     return next(iter([*usual, *classes, *functions]), "factory")
 
 
+def names_in(path: Path) -> set[str] | None:
+    """The names that the text of a Python file defines for others, without running it; None where
+    only running it tells.
+    """
+    import ast
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        nodes = ast.walk(ast.parse(text))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if any(word in text for word in ("globals(", "setattr(", "exec(", "__getattr__")):
+        return None
+    names = set[str]()
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name)
+    return None if "*" in names else names
+
+
 def file_member(path: Path, member: str) -> Callable[..., Any]:
     """The function or class called `member` of a Python file, which is run for that."""
     module = _module(path)
