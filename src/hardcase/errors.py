@@ -160,13 +160,20 @@ def _reraise(
         message = f"{what} raised KeyboardInterrupt."
     elif isinstance(error, SystemExit):
         message = f"{what} called sys.exit({error.code})."
-    elif isinstance(error, (Exception, GeneratorExit)):
-        first = (str(error).splitlines() or ["no message"])[0]
-        message = f"{what} raised {type(error).__name__}: {first}"
+    elif isinstance(error, (Exception, GeneratorExit)) or type(error) is BaseException:
+        message = f"{what} raised {type(error).__name__}: {first_line(error)}"
     else:
         raise error
     place = user_line(error)
     raise Raised(message, *filter(None, [place and f"in {place}", why]), fix=fix) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception of others says; one that cannot be printed says nothing."""
+    try:
+        return (str(error).splitlines() or ["no message"])[0]
+    except Exception:
+        return "no message that can be printed"
 
 
 def user_line(error: BaseException) -> str:
