@@ -521,7 +521,7 @@ class Context(CampaignSplits):
         device = self.subject.device
         if steady(device) and not is_photographic(self.shape):
             return None
-        from hardcase.models.tiles import campaign_tile
+        from hardcase.runs.tiles import campaign_tile
 
         rows = from_bytes(self.sample.x[:64]).to(device)
         networks = (self.subject, *self.baselines)
@@ -706,7 +706,7 @@ class Context(CampaignSplits):
                 return None
         if self.config.campaign.tile is not None:
             return self.config.campaign.tile
-        from hardcase.models.tiles import campaign_tile
+        from hardcase.runs.tiles import campaign_tile
 
         return campaign_tile(
             (self.subject, *self.peers, *self.witnesses),

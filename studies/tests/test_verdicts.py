@@ -129,7 +129,7 @@ def test_of_two_files_the_first_that_is_stored_is_read_and_an_optional_figure_ma
 
 ROOT = Path(__file__).parents[2]
 STORE = Store(ROOT / "results")
-VERDICTS = ("yes", "partly", "no", "inconclusive", "not run", "cannot be had", "built")
+VERDICTS = ("yes", "partly", "no", "inconclusive", "not run", "tried", "cannot be had", "built")
 NOT_HAD = re.compile(r"ImageNet-32|ARGUS on ImageNet|people's ratings")
 """What may be missing: these data and answers, and nothing else."""
 
