@@ -156,8 +156,8 @@ def load_annotations(
         if kind not in rows:
             raise choice("annotated data set", data, tuple(_rows()))
         if ":" not in rows[kind].name:
-            made: AnnotatedImages = rows[kind](split)
-            return _for_task(_chosen(made, count, seed), task)
+            annotated: AnnotatedImages = rows[kind](split)
+            return _for_task(_chosen(annotated, count, seed), task)
         raw, sizing, wanted = _opened(rows[kind], rest, split)
     elif hasattr(data, "features") and hasattr(data, "column_names"):
         what = "a data set of Hugging Face with objects"
@@ -183,10 +183,10 @@ def _opened(row: registry.Part, rest: str, split: str) -> tuple[RawAnnotations, 
         raise Problem(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=row.name)
     choices = {name: each.choices for name, each in registry.options_of(row).items()}
     sizes: dict[str, tuple[str, ...]] = {"resize": (), "crop": ()}
-    given = spec_options(row.name, {**choices, **sizes, "split": ("all",)}, query)
-    sizing = Sizing.of({key: given.pop(key) for key in sizes if key in given})
-    wanted = given.pop("split", split)
-    return row(path, wanted, **given), sizing, wanted
+    spec_choices = spec_options(row.name, {**choices, **sizes, "split": ("all",)}, query)
+    sizing = Sizing.of({key: spec_choices.pop(key) for key in sizes if key in spec_choices})
+    wanted = spec_choices.pop("split", split)
+    return row(path, wanted, **spec_choices), sizing, wanted
 
 
 def _chosen(annotated: AnnotatedImages, count: int, seed: int) -> AnnotatedImages:
@@ -202,9 +202,9 @@ def _for_task(annotated: AnnotatedImages, task: Task) -> AnnotatedImages:
     """Only what a task needs, after looking whether it is there."""
     each = annotated.annotations
     there = {
-        "boxes": any(len(one.boxes) for one in each),
-        "tags": any(len(one.labels) for one in each),
-        "masks": any(bool((one.mask != NONE).any()) for one in each),
+        "boxes": any(len(annotation.boxes) for annotation in each),
+        "tags": any(len(annotation.labels) for annotation in each),
+        "masks": any(bool((annotation.mask != NONE).any()) for annotation in each),
     }
     if not there[task]:
         others = [name for name, known in there.items() if known]
@@ -215,17 +215,22 @@ def _for_task(annotated: AnnotatedImages, task: Task) -> AnnotatedImages:
         )
     none = torch.zeros(0, 4), torch.zeros(0, 0, dtype=torch.int16)
     if task == "boxes":
-        kept = [replace(one, mask=none[1]) for one in each]
+        reduced = [replace(annotation, mask=none[1]) for annotation in each]
     elif task == "tags":
-        kept = [Annotation(torch.unique(one.labels), *none) for one in each]
+        reduced = [Annotation(torch.unique(annotation.labels), *none) for annotation in each]
     else:
-        labels = [torch.unique(one.mask[one.mask != NONE]).long() for one in each]
-        kept = [Annotation(own, none[0], one.mask) for own, one in zip(labels, each)]
-    bare = sum(not len(one.labels) for one in kept)
+        labels = [
+            torch.unique(annotation.mask[annotation.mask != NONE]).long() for annotation in each
+        ]
+        reduced = [
+            Annotation(labels_of, none[0], annotation.mask)
+            for labels_of, annotation in zip(labels, each)
+        ]
+    bare = sum(not len(annotation.labels) for annotation in reduced)
     notes = annotated.notes
     if bare:
-        notes += (f"{bare} of {len(kept)} images show nothing that is annotated.",)
-    return AnnotatedImages(annotated.images, tuple(kept), notes)
+        notes += (f"{bare} of {len(reduced)} images show nothing that is annotated.",)
+    return AnnotatedImages(annotated.images, tuple(reduced), notes)
 
 
 # From raw annotations to images of one size and boxes in their pixels.
@@ -263,7 +268,7 @@ def _assembled(
     sizes = [_size(raw.read(row)) for row in chosen]
     tally = Tally()
     corners = _corners(raw, chosen, sizes, tally)
-    known = []
+    annotations = []
     for at, row in enumerate(chosen):
         labels, boxes = np.asarray(raw.labels[row], dtype=np.int64), corners[at]
         if raw.boxes:
@@ -273,8 +278,8 @@ def _assembled(
         if raw.masks is not None and task == "masks":
             mask = _mask(raw.masks(row), sizing, sizes[at], raw.classes, names[row], tally)
         tensors = map(torch.from_numpy, (labels, boxes.astype(np.float32), mask))
-        known.append(Annotation(*tensors))
-    return AnnotatedImages(images, tuple(known), (*raw.notes, *tally.notes()))
+        annotations.append(Annotation(*tensors))
+    return AnnotatedImages(images, tuple(annotations), (*raw.notes, *tally.notes()))
 
 
 WORDS = {

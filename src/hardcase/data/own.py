@@ -99,8 +99,8 @@ def labelled(
             )
         y = np.asarray([number[each] for each in labels], dtype=np.int64)
     else:
-        found = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise Problem(f"{name}: labels are {found}; whole numbers or names are needed.")
+        kind_names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise Problem(f"{name}: labels are {kind_names}; whole numbers or names are needed.")
     if count and (y.min() < 0 or y.max() >= len(names)):
         raise Problem(
             f"{name}: labels run from {y.min()} to {y.max()} for {len(names)} classes.",

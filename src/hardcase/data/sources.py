@@ -112,8 +112,8 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     """
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
-    known = parts("data", spec)
-    tasks = {name.partition(":")[0]: row.facts.get("task") for name, row in known.items()}
+    rows_by_name = parts("data", spec)
+    tasks = {name.partition(":")[0]: row.facts.get("task") for name, row in rows_by_name.items()}
     kind, colon, _ = spec.partition(":")
     task = tasks.get(kind.partition("?")[0])
     if task is not None:
@@ -123,10 +123,12 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
             fix=f"--task {task}",
         )
     if colon and kind in readers(kind):
-        found, wanted = opened(spec, split)
-        return part_of(found.images.images(), found.divided, wanted, spec.partition("?")[0])
+        opened_set, wanted = opened(spec, split)
+        return part_of(
+            opened_set.images.images(), opened_set.divided, wanted, spec.partition("?")[0]
+        )
     text, _, query = spec.partition("?")
-    if text not in known and ".py:" not in text:
+    if text not in rows_by_name and ".py:" not in text:
         raise _unknown(spec)
     part = resolve("data", text)
     with guarded(f"data {spec}"):
@@ -150,10 +152,10 @@ def large(spec: str, split: str, *, most: int = MANY) -> Stream | None:
     """One split of a folder or table of many files, never decoded whole; None for other data."""
     if spec.partition(":")[0] not in ("folder", "csv"):
         return None
-    found, part = opened(spec, split)
-    if not isinstance(found.images, Stream) or len(found.images) <= most:
+    opened_set, part = opened(spec, split)
+    if not isinstance(opened_set.images, Stream) or len(opened_set.images) <= most:
         return None
-    return part_of(replace(peeked(found.images), name=spec), found.divided, part, spec)
+    return part_of(replace(peeked(opened_set.images), name=spec), opened_set.divided, part, spec)
 
 
 def readers(wanted: str = "") -> dict[str, Part]:
@@ -161,8 +163,8 @@ def readers(wanted: str = "") -> dict[str, Part]:
     those of plug-ins, the one that is `wanted`.
     """
     every = parts("data", wanted).items()
-    own = [(name, part) for name, part in every if ":" in name and "task" not in part.facts]
-    return {name.partition(":")[0]: part for name, part in own}
+    readable = [(name, part) for name, part in every if ":" in name and "task" not in part.facts]
+    return {name.partition(":")[0]: part for name, part in readable}
 
 
 def opened(spec: str, split: str) -> tuple[OwnData, str]:
@@ -251,20 +253,20 @@ def _divided(spec: str, supplied: object, split: str) -> Images:
             f"{spec} returned {type(supplied).__name__}; it must return hardcase.Images, "
             "or a pair of them for training and testing."
         )
-    own = [
+    fitting = [
         Images(each.x.cpu(), each.y.cpu(), each.id, each.classes, spec, split) for each in images
     ]
-    for each in own:
+    for each in fitting:
         check_labels(each, spec)
-    if len(own) == 1:
-        return part_of(own[0], False, split, spec)
+    if len(fitting) == 1:
+        return part_of(fitting[0], False, split, spec)
     if split != "all":
-        return own[SPLITS.index(split)]
+        return fitting[SPLITS.index(split)]
     return replace(
-        own[0],
-        x=torch.cat([each.x for each in own]),
-        y=torch.cat([each.y for each in own]),
-        id=tuple(name for each in own for name in each.id),
+        fitting[0],
+        x=torch.cat([each.x for each in fitting]),
+        y=torch.cat([each.y for each in fitting]),
+        id=tuple(name for each in fitting for name in each.id),
     )
 
 
@@ -287,14 +289,14 @@ def part_of(images: LabelledSet, divided: bool, part: str, where: str) -> Labell
 
 
 def _unknown(spec: str) -> Problem:
-    known = names("data")
+    kinds = names("data")
     path = named_path(spec)
     if not path.exists():
-        return choice("data set", spec, [*known, "file.py:name"])
+        return choice("data set", spec, [*kinds, "file.py:name"])
     kind = "folder" if path.is_dir() else path.suffix.lstrip(".")
     return Problem(
         f"{spec!r} is a path; say what kind of data it is.",
-        f"known: {', '.join(known)}",
+        f"known: {', '.join(kinds)}",
         fix=f"--data {kind}:{spec}",
     )
 
@@ -532,8 +534,8 @@ def image_pixels(
     if isinstance(item, bytes):
         return decoded(item, sizing, where)
     if isinstance(item, Tensor | np.ndarray):
-        whole: Bytes = to_nchw(to_uint8(undo(_numpy(item))[None], where), where)[0]
-        flat: Bytes = whole[0] if len(whole) == 1 else whole.transpose(1, 2, 0)
+        pixels: Bytes = to_nchw(to_uint8(undo(_numpy(item))[None], where), where)[0]
+        flat: Bytes = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
         if not sizing:
             return flat
         return pixels_of(Image.fromarray(np.ascontiguousarray(flat)), sizing, where)

@@ -71,17 +71,17 @@ class Coder(nn.Module):
         self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
     ) -> tuple[Tensor, Tensor]:
         """The code of each image, and (as VAEs give) the logarithm of a variance, which is 0."""
-        given = (x, y)[: 1 + _takes(self.net.encode, 2)]
+        arguments = (x, y)[: 1 + _takes(self.net.encode, 2)]
         with guarded(f"generator {type(self.net).__name__}"):
-            code = _code(self.net.encode(*given))
+            code = _code(self.net.encode(*arguments))
         return code, torch.zeros_like(code)
 
     def decode(self, z: Tensor, y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
         """The image that each code stands for."""
         given = (z, y)[: 1 + bool(self.labels)]
         with guarded(f"generator {type(self.net).__name__}"):
-            made = self.net.decode(*given)
-        image = getattr(made, "sample", made)
+            decoded = self.net.decode(*given)
+        image = getattr(decoded, "sample", decoded)
         if not isinstance(image, Tensor) or tuple(image.shape) != (len(z), *self.shape):
             shape = tuple(getattr(image, "shape", ())) or type(image).__name__
             raise Problem(
@@ -199,24 +199,30 @@ class _Signed(nn.Module):
         return _code(self.net.encode(2 * x - 1))
 
     def decode(self, z: Tensor) -> Tensor:
-        made = self.net.decode(z)
-        image: Tensor = getattr(made, "sample", made)
+        decoded = self.net.decode(z)
+        image: Tensor = getattr(decoded, "sample", decoded)
         return (image + 1) / 2
 
 
 def _takes(method: Callable[..., Any], count: int) -> bool:
     """Whether so many arguments without a default, or named `y`, can be given by place."""
-    known = list(inspect.signature(method).parameters.values())[:count]
-    needed = [one for one in known if one.default is inspect.Parameter.empty or one.name == "y"]
-    return len(needed) == count and all(one.kind is not one.KEYWORD_ONLY for one in needed)
+    parameters = list(inspect.signature(method).parameters.values())[:count]
+    needed = [
+        parameter
+        for parameter in parameters
+        if parameter.default is inspect.Parameter.empty or parameter.name == "y"
+    ]
+    return len(needed) == count and all(
+        parameter.kind is not parameter.KEYWORD_ONLY for parameter in needed
+    )
 
 
-def _code(given: Any) -> Tensor:
+def _code(arguments: Any) -> Tensor:
     """The code in whatever an encoder gives: a tensor, a tuple's first, or that of diffusers."""
-    if hasattr(given, "latent_dist"):
-        given = given.latent_dist.mode()
-    given = getattr(given, "latents", given)
-    first = given[0] if isinstance(given, tuple | list) and given else given
+    if hasattr(arguments, "latent_dist"):
+        arguments = arguments.latent_dist.mode()
+    arguments = getattr(arguments, "latents", arguments)
+    first = arguments[0] if isinstance(arguments, tuple | list) and arguments else arguments
     if not isinstance(first, Tensor):
         raise Problem(f"the generator's encode gave a {type(first).__name__}, not a tensor.")
     return first
@@ -302,8 +308,8 @@ class Recalled(nn.Module):
         self.shape = net.shape
         self.latent = math.prod(net.code_shape)
         with torch.no_grad():
-            some = net.encode(from_bytes(images.x[:64].to(_device(net))))
-        self.unit = float(some.std().clamp_min(1e-6))
+            codes = net.encode(from_bytes(images.x[:64].to(_device(net))))
+        self.unit = float(codes.std().clamp_min(1e-6))
 
     early = (1,)
 

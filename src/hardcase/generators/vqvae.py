@@ -189,12 +189,12 @@ class Codebooks(nn.Module):
 
     def nearest(self, z: Float[Tensor, "m d h w"]) -> Int[Tensor, "m r h w"]:
         """The codes of every level nearest to what is left of each position."""
-        found = list[Tensor]()
+        codes = list[Tensor]()
         left = z
         for book in self._books():
-            found.append(book.nearest(left))
-            left = left - book.embed(found[-1])
-        return torch.stack(found, 1)
+            codes.append(book.nearest(left))
+            left = left - book.embed(codes[-1])
+        return torch.stack(codes, 1)
 
     def embed(self, index: Int[Tensor, "m r h w"]) -> Float[Tensor, "m d h w"]:
         parts = [book.embed(index[:, level]) for level, book in enumerate(self._books())]
@@ -564,11 +564,11 @@ def train_jointly(
 
     def generator(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         z = net.encode(x)
-        own = own_loss(net, x, noise, z=z, reduction=reduction)
+        loss = own_loss(net, x, noise, z=z, reduction=reduction)
         code = _mixed(z, y, mix, noise)
         picture = net.render(net.book.quantise(code)).clamp(0, 1)  # as the discriminator sees it
         fooled = weights[0] * functional.softplus(-latent(code)).mean()
-        return own + fooled + weights[1] * functional.softplus(-image(picture)).mean()
+        return loss + fooled + weights[1] * functional.softplus(-image(picture)).mean()
 
     def discriminate(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         with torch.no_grad():

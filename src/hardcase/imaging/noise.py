@@ -117,8 +117,8 @@ def grain(x: Batch, key: Int[Tensor, " m"]) -> Batch:
     count, channels, height, width = x.shape
     layers = 1 + channels * (channels > 1)
     words = [lattice(key, layers * height * width, salt=salt) for salt in (1, 2)]
-    one, two = (_high(word).add_(word.bitwise_and_(0xFFFF)) for word in words)
-    normal = one.add_(two).sub_(2 * 0xFFFF).to(x.dtype).div_(UNIFORM)
+    first, second = (_high(word).add_(word.bitwise_and_(0xFFFF)) for word in words)
+    normal = first.add_(second).sub_(2 * 0xFFFF).to(x.dtype).div_(UNIFORM)
     normal = normal.reshape(count, layers, height, width)
     if layers == 1:
         return normal

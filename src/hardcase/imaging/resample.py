@@ -101,7 +101,7 @@ def resample(
             return fused.resample(x.detach(), places)
     flat = x.detach().flatten(2)
     top, below, down = _neighbours(places[:, 0], height)
-    left, beside, right = _neighbours(places[:, 1], width)
+    left, neighbour, right = _neighbours(places[:, 1], width)
     top, below = top * width, below * width
 
     def read(row: Tensor, column: Tensor) -> Tensor:
@@ -110,8 +110,8 @@ def resample(
 
     upper_left = read(top, left)
     lower_left = read(below, left)
-    upper = upper_left + (read(top, beside) - upper_left) * right[:, None]
-    lower = lower_left + (read(below, beside) - lower_left) * right[:, None]
+    upper = upper_left + (read(top, neighbour) - upper_left) * right[:, None]
+    lower = lower_left + (read(below, neighbour) - lower_left) * right[:, None]
     return upper + (lower - upper) * down[:, None]
 
 

@@ -154,8 +154,8 @@ def repair(
     if names:
         train, unseen = aligned(train, names), aligned(unseen, names)
     others = dict[str, Images]()
-    for name, given in (outside or {}).items():
-        own = load(given, split="all") if isinstance(given, str) else images_of(given)
+    for name, source in (outside or {}).items():
+        own = load(source, split="all") if isinstance(source, str) else images_of(source)
         others[name] = aligned(own, names) if names else own
     return repair_network(
         model,
@@ -242,10 +242,10 @@ def repair_network(
         name, weights = write_weights(folder, subject, trained.net, facts)
         after = with_network(subject, trained, name)
         # asked as the one before is
-        asked = model.around(after) if isinstance(model, ClaimModel) else after
-        shown = prove(before, (model, asked), box, size, say=say, **how)
+        repaired = model.around(after) if isinstance(model, ClaimModel) else after
+        shown = prove(before, (model, repaired), box, size, say=say, **how)
         if carried is not None and len(carried):
-            shown = replace(shown, rows=(*shown.rows, _carried_row(model, asked, carried)))
+            shown = replace(shown, rows=(*shown.rows, _carried_row(model, repaired, carried)))
         record = {
             "schema": 2,
             "verdict": shown.verdict,
@@ -260,7 +260,7 @@ def repair_network(
             "seconds": monotonic() - began,
             **(about or {}),
         }
-        examples = repaired_examples(model, asked, valid, box, seed=recipe.seed)
+        examples = repaired_examples(model, repaired, valid, box, seed=recipe.seed)
         write_atomically(folder / PAGE, repair_page(record, examples).encode())
         write_atomically(folder / RECORD, checked_json(record))
         (folder / STATE).unlink(missing_ok=True)
@@ -412,10 +412,11 @@ def stored_failures(run: Run, like: ImageSet) -> Images:
     return Images(x, y, names, like.classes, run.folder.name, like.split, context)
 
 
-def _carried_row(before: Model, after: Model, found: Images) -> ProofRow:
+def _carried_row(before: Model, after: Model, images: Images) -> ProofRow:
     """How many stored failures each network misreads; both read the very same images."""
     wrong, left = (
-        float((answers(one, found).argmax(1) != found.y).double().mean()) for one in (before, after)
+        float((answers(one, images).argmax(1) != images.y).double().mean())
+        for one in (before, after)
     )
     change = left - wrong
-    return ProofRow("stored", "findings of the run", wrong, left, change, change, len(found), 1.0)
+    return ProofRow("stored", "findings of the run", wrong, left, change, change, len(images), 1.0)

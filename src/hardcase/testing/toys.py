@@ -214,9 +214,11 @@ class World:
             "profile": lambda: Profiles(from_bytes(self.images(1).x), lambda: self.profiled),
             "shape": lambda: tuple(self.images(1).x.shape[1:]),
         }
-        made = part(**{name: able[name]() for name in part.given if name in able}, **options)
-        assert isinstance(made, Method), f"{part.name} made a {type(made).__name__}"
-        return made
+        built_method = part(
+            **{name: able[name]() for name in part.given if name in able}, **options
+        )
+        assert isinstance(built_method, Method), f"{part.name} made a {type(built_method).__name__}"
+        return built_method
 
     def space(self, part: Part) -> Space:
         """The space of the method's own family of generators; pixels where it has none."""

@@ -24,8 +24,8 @@ def settings_in_words(options: Mapping[str, Any]) -> str:
         >>> settings_in_words({"epsilon": 8 / 255, "norm": "linf", "step_size": None})
         'epsilon 8/255, norm linf'
     """
-    said = {name: value for name, value in options.items() if value not in (None, "")}
-    return ", ".join(f"{name.replace('_', ' ')} {_setting(value)}" for name, value in said.items())
+    shown = {name: value for name, value in options.items() if value not in (None, "")}
+    return ", ".join(f"{name.replace('_', ' ')} {_setting(value)}" for name, value in shown.items())
 
 
 def _setting(value: Any) -> str:
@@ -47,6 +47,6 @@ def kinds_in_words(kinds: Mapping[str, int]) -> str:
     """
     total = sum(kinds.values())
     head = f"{total:,} finding{'' if total == 1 else 's'}"
-    some = [(name, number) for name in KINDS if (number := kinds.get(name, 0))]
-    told = [f"{number:,} {_KIND_WORDS[name][number != 1]}" for name, number in some]
-    return f"{head}: {', '.join(told)}" if told else head
+    present = [(name, number) for name in KINDS if (number := kinds.get(name, 0))]
+    kinds_text = [f"{number:,} {_KIND_WORDS[name][number != 1]}" for name, number in present]
+    return f"{head}: {', '.join(kinds_text)}" if kinds_text else head
