@@ -30,7 +30,7 @@ def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> 
 
 
 @contextmanager
-def own_randomness(
+def named_randomness(
     seed: int, *names: str | int, device: torch.device | str = "cpu"
 ) -> Iterator[None]:
     """Let layers that draw from torch's global generator draw from a named stream in here."""

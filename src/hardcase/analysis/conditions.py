@@ -24,7 +24,7 @@ from hardcase.conditions.risk import (
     MAX_SAMPLES,
     SHOWN,
     answered,
-    asked_under,
+    logits_under_conditions,
     seeds_of,
     with_pattern,
 )
@@ -34,7 +34,7 @@ from hardcase.plain import read_plain
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.measured import Measured, Measurement
 from hardcase.runs.results import Run
-from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
+from hardcase.runs.verify import CONDITIONS, read_side_file, write_side_file
 from hardcase.statistics import binomial_interval
 from hardcase.tensors import chunks, encode_all, remade, to_bytes
 from hardcase.types import WAYS, Images, Seeds
@@ -59,7 +59,7 @@ def keep_shown(run: Run, measured: Measured, measurement: Measurement, images: I
         shown = _shown(measured, measurement, images)
     conditions = None if measurement.box is None else measurement.box.conditions
     field = {} if conditions is None else _stored_field(conditions.field)
-    keep_beside(run.store, CONDITIONS, {"shown": shown, **field})
+    write_side_file(run.store, CONDITIONS, {"shown": shown, **field})
 
 
 def _stored_field(field: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def field_shown(run: Run) -> dict[str, Any] | None:
 
     None where its conditions were declared by hand, or what is kept cannot be shown.
     """
-    stored_field = (read_beside(run.store, CONDITIONS) or {}).get("field")
+    stored_field = (read_side_file(run.store, CONDITIONS) or {}).get("field")
     if not isinstance(stored_field, Mapping):
         return None
     try:
@@ -162,7 +162,7 @@ def _rendered(
     rows = torch.arange(len(images), device=device)
     parts = [rows[part] for part in chunks(len(images), ROWS)]
     pictures = torch.cat([box.decode(drawn.z[part], drawn.take(part)) for part in parts])
-    logits = asked_under(
+    logits = logits_under_conditions(
         measurement.model, box, origin, rows, origin.z, drawn.context["pattern"], rows=ROWS
     )
     predicted = answered(logits, origin.y).predicted
@@ -172,7 +172,7 @@ def _rendered(
 
 def shown_samples(run: Run) -> list[dict[str, Any]]:
     """Return the failing samples that a run keeps as images; nothing where it keeps none."""
-    side_file = read_beside(run.store, CONDITIONS) or {}
+    side_file = read_side_file(run.store, CONDITIONS) or {}
     try:
         return [_checked_sample(row, run) for row in side_file.get("shown", ())]
     except (LookupError, TypeError, ValueError, AttributeError, Problem):

@@ -52,7 +52,13 @@ from hardcase.tensors import from_bytes
 from hardcase.types import WAYS, Images, Model
 
 __all__ = [
-    *("asked_network", "claim_model", "load_claim_model", "spec_options", "usual_claim_witnesses"),
+    *(
+        "network_from_user",
+        "claim_model",
+        "load_claim_model",
+        "spec_options",
+        "usual_claim_witnesses",
+    ),
     *("claim_record", "claim_seeds", "draw_annotation", "draw_annotations"),
     *("labelled_annotations", "task_of_seeds", "usual_task", "with_absent"),
 ]
@@ -91,7 +97,7 @@ def load_claim_model(
     own: Task = next(one for one in TASKS if one == wanted)
     if not len(how.test) and (own == "tags" or name.startswith(("http:", "https:"))):
         how = replace(how, test=annotated("test").images.first(SOME))
-    network = asked_network(name, own, how, outputs=outputs, classes=classes)
+    network = network_from_user(name, own, how, outputs=outputs, classes=classes)
     if network is not None:
         stated = getattr(network, "class_names", ())
         return ClaimModel(network, own, classes, outputs=outputs or stated, threshold=cut)
@@ -127,7 +133,7 @@ def _refuse_other_task(name: str, stated: str, wanted: Task) -> None:
         )
 
 
-def asked_network(
+def network_from_user(
     spec: str,
     task: Task,
     how: Loading,

@@ -32,7 +32,7 @@ from hardcase.claims.subjects import Annotation, Detections, average_precision, 
 from hardcase.data.own import numbered
 from hardcase.data.sources import load
 from hardcase.errors import Problem, choice
-from hardcase.randomness import Rng, keys_of, own_randomness
+from hardcase.randomness import Rng, keys_of, named_randomness
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
 from hardcase.training.cards import TrainingProgress, TrainingRecipe, stated
@@ -422,7 +422,7 @@ def trained_network(
     by_number = replace(train.images, y=torch.arange(len(train)))
 
     def build(config: Mapping[str, Any]) -> nn.Module:
-        with own_randomness(config["seed"], "claims", config["name"]):
+        with named_randomness(config["seed"], "claims", config["name"]):
             net: nn.Module = row(config["channels"], config["classes"])
             return net
 

@@ -36,8 +36,8 @@ from hardcase.conditions.box import ConditionBox, samples_of
 from hardcase.conditions.risk import (
     ROWS,
     answered,
-    asked_under,
     joined_tables,
+    logits_under_conditions,
     seeds_of,
 )
 from hardcase.randomness import Rng, keys_of
@@ -147,7 +147,7 @@ def effects_of_shard(
     neutral = torch.cat([box.held(z, name) for name in names])
     every = of.repeat(len(names))
     pattern = samples.pattern[of, sample].repeat(len(names))
-    logits = asked_under(model, box, seeds, every, neutral, pattern, rows=rows)
+    logits = logits_under_conditions(model, box, seeds, every, neutral, pattern, rows=rows)
     again = answered(logits, seeds.y[every]).failed.cpu().reshape(len(names), -1)
     return EffectTable(
         id=shard.id,

@@ -19,10 +19,10 @@ from hardcase.conditions.risk import (
     RiskTable,
     Tell,
     answered,
-    asked_under,
+    iter_shards,
+    logits_under_conditions,
     seeds_at_once,
     seeds_of,
-    told_shards,
 )
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
@@ -255,7 +255,7 @@ def measure_rare(
         raise Problem(f"the failure rate of {len(table)} images is given for {len(images)}.")
     names = list[str]()
     volumes = list[Tensor]()
-    for before, shard in told_shards(images, seeds_at_once(subject, repeats), tell):
+    for before, shard in iter_shards(images, seeds_at_once(subject, repeats), tell):
         never = (table.failing[before : before + len(shard)] == 0).nonzero().squeeze(1)
         if len(never):
             chosen = shard.take(never)
@@ -281,7 +281,9 @@ def _volumes(
         y = origin.y[of]
         # the last number is the pattern: every step of a walk redraws grain and drops
         pattern = (torch.special.ndtr(g[:, -1].double()) * 2**31).long()
-        logits = asked_under(subject, box, origin, of, box.from_normals(g[:, :-1]), pattern)
+        logits = logits_under_conditions(
+            subject, box, origin, of, box.from_normals(g[:, :-1]), pattern
+        )
         return margin(logits, y).masked_fill(answered(logits, y).failed, torch.inf)
 
     size = box.normals + 1

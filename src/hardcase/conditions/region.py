@@ -32,8 +32,8 @@ from hardcase.conditions.declared import DECLARABLE
 from hardcase.conditions.risk import (
     ROWS,
     answered,
-    asked_under,
     joined_tables,
+    logits_under_conditions,
     seeds_of,
 )
 from hardcase.randomness import Rng, keys_of, reserved
@@ -251,7 +251,9 @@ def region_of_shard(
     )
     of = torch.arange(len(shard), device=device).repeat_interleave(samples)
     seeds = seeds_of(shard, box, device)
-    logits = asked_under(model, box, seeds, of, z.flatten(0, 1), pattern.flatten(), rows=rows)
+    logits = logits_under_conditions(
+        model, box, seeds, of, z.flatten(0, 1), pattern.flatten(), rows=rows
+    )
     fails = answered(logits, seeds.y[of]).failed.reshape(pattern.shape) & lies_inside
     share = fails.sum(1) / lies_inside.sum(1).clamp_min(1)
     return RegionTable(shard.id, images, share.cpu(), failed.float().mean(1))

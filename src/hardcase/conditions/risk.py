@@ -213,7 +213,7 @@ def measure_risk(
     whole = joined_tables(
         [
             measure_shard(subject, shard, box, samples, seed, rows=rows, offset=before)
-            for before, shard in told_shards(images, seeds_at_once(subject, samples, rows), tell)
+            for before, shard in iter_shards(images, seeds_at_once(subject, samples, rows), tell)
         ]
     )
     shown = whole.shown_pattern.argsort(stable=True)[:SHOWN]
@@ -229,7 +229,7 @@ def seeds_at_once(subject: Model, samples: int, rows: int = ROWS) -> int:
     return max(rows // samples, 1) if steady(subject.device) else DEVICE_SEEDS
 
 
-def told_shards(images: ImageSet, size: int, tell: Tell | None) -> Iterator[tuple[int, Images]]:
+def iter_shards(images: ImageSet, size: int, tell: Tell | None) -> Iterator[tuple[int, Images]]:
     """Yield each shard with the number of images before it, and tell when it is done."""
     done = 0
     for shard in images.shards(size):
@@ -331,14 +331,16 @@ def _answers_under(
 ) -> Answers:
     """What the model says of every sample, image by image."""
     of = torch.arange(len(seeds), device=z.device).repeat_interleave(z.shape[1])
-    logits = asked_under(subject, box, seeds, of, z.flatten(0, 1), pattern.flatten(), rows=rows)
+    logits = logits_under_conditions(
+        subject, box, seeds, of, z.flatten(0, 1), pattern.flatten(), rows=rows
+    )
     said = answered(logits, seeds.y[of])
     label = stored_label(said.predicted, logits.shape[1], claim_context(seeds.context))
     return said._replace(predicted=label)
 
 
 @torch.no_grad()  # no inference mode: what is made in it cannot be captured
-def asked_under(
+def logits_under_conditions(
     subject: Model,
     box: ConditionBox,
     seeds: Seeds,

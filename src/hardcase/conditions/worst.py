@@ -22,10 +22,10 @@ from hardcase.conditions.risk import (
     RiskTable,
     Tell,
     answered,
-    asked_under,
+    iter_shards,
     joined_tables,
+    logits_under_conditions,
     seeds_of,
-    told_shards,
 )
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
@@ -251,7 +251,7 @@ def measure_worst(
         if size != len(images):
             raise Problem(f"failing conditions of {size} images are given for {len(images)}.")
     parts = list[WorstCase]()
-    for before, shard in told_shards(images, SHARD, tell):
+    for before, shard in iter_shards(images, SHARD, tell):
         rows = slice(before, before + len(shard))
         tried = list[tuple[str, Failing]]()
         if table is not None:
@@ -449,7 +449,9 @@ class _ShardSearch:
         rows = torch.arange(len(z), device=z.device)
         rows = rows if only is None else rows[only]
         if len(rows):
-            logits = asked_under(self.subject, self.box, origin, rows, z[rows], pattern[rows])
+            logits = logits_under_conditions(
+                self.subject, self.box, origin, rows, z[rows], pattern[rows]
+            )
             fails[rows] = answered(logits, origin.y[rows]).failed
         return fails
 

@@ -37,7 +37,7 @@ from hardcase.data.own import (
     PATHS,
     OwnData,
     file_bytes,
-    known_key,
+    first_key,
     labelled,
     numbered,
     table,
@@ -432,12 +432,12 @@ def _torch(
         known = [target for _, target in data.samples]
     if known is None:
         known = [_pair(data[row], name)[1] for row in range(len(data))]
-    return image, known, classes or _own_classes(data)
+    return image, known, classes or _class_names(data)
 
 
 def _hugging_face(data: Any, name: str) -> tuple[Items, Any, Sequence[str]]:
-    image = known_key(data.column_names, IMAGE_KEYS, name)
-    label = known_key(data.column_names, LABELS, name)
+    image = first_key(data.column_names, IMAGE_KEYS, name)
+    label = first_key(data.column_names, LABELS, name)
     stated = getattr(data.features[label], "names", None) or ()
     return lambda row: data[row][image], list(data[label]), [str(each) for each in stated]
 
@@ -493,20 +493,20 @@ def _walked(data: Iterable[Any], classes: Sequence[str], name: str, split: str) 
         labels += _plain(y)
     if not pixels:
         raise Problem(f"{name} holds no images.")
-    return _arrays(np.concatenate(pixels), labels, classes or _own_classes(source), name, split)
+    return _arrays(np.concatenate(pixels), labels, classes or _class_names(source), name, split)
 
 
 def _pair(item: Any, name: str) -> tuple[Any, Any]:
     """Image and label of an item or a batch."""
     if isinstance(item, Mapping):
         keys = dict(item)
-        return item[known_key(keys, IMAGE_KEYS, name)], item[known_key(keys, LABELS, name)]
+        return item[first_key(keys, IMAGE_KEYS, name)], item[first_key(keys, LABELS, name)]
     if isinstance(item, Sequence) and len(item) >= 2:
         return item[0], item[1]
     raise Problem(f"{name}: an item is a {type(item).__name__}; an image and its label are needed.")
 
 
-def _own_classes(source: Any) -> tuple[str, ...]:
+def _class_names(source: Any) -> tuple[str, ...]:
     return tuple(map(str, getattr(source, "classes", ()) or ()))
 
 

@@ -6,7 +6,8 @@ What a generator may offer, and who asks for it:
 * ``encode(x)`` or ``encode(x, y)`` to a code of any shape (or to a tuple that begins with it), and
   ``decode(z)`` or ``decode(z, y)`` to images in [0, 1]: SINVAD, ARGUS, crossings;
 * ``sample(y, rng)`` to codes and images of given classes, ``latent`` and ``layers`` (its places):
-  feature perturbation, see `Supplied`, and `Decoder` and `Recalled` for autoencoders of ours;
+  feature perturbation, see `UserGenerator`, and for autoencoders of ours `Decoder` and
+  `CachedCodes`;
 * only ``forward(z, y)`` with ``latent``, as GANs have it: codes of images are found by descent.
 """
 
@@ -279,7 +280,7 @@ class Decoder(NormalCodes):
         return torch.sigmoid(h).reshape(len(z), *self.shape)
 
 
-class Recalled(nn.Module):
+class CachedCodes(nn.Module):
     """A VQ-VAE as a generator of given classes: its samples are real images as it gives them back.
 
     A sample is the code of an image of its class, moved up to a tenth of the way to that of another
@@ -296,7 +297,7 @@ class Recalled(nn.Module):
         >>> images = toy_images(8)
         >>> net = hc.generators.VqVae(1, images.x.shape[2], width=4, code=2, book=4).eval()
         >>> label = torch.tensor([2])
-        >>> z, x = hc.generators.Recalled(net, images).sample(label, torch.Generator())
+        >>> z, x = hc.generators.CachedCodes(net, images).sample(label, torch.Generator())
         >>> x.shape == (1, *images.x.shape[1:])
         True
     """
@@ -340,7 +341,7 @@ class Recalled(nn.Module):
         return self.net.encode(x).flatten(1) / self.unit
 
 
-class Supplied(NormalCodes):
+class UserGenerator(NormalCodes):
     """A generator of somebody else's: a module ``z, y -> images in [0, 1]`` with two attributes.
 
     `latent` is the length of its code, `layers` are the names of submodules, in the order in which
@@ -360,7 +361,7 @@ class Supplied(NormalCodes):
         ...         self.stem = torch.nn.Linear(4, 64)
         ...     def forward(self, z, y):
         ...         return self.stem(z).sigmoid().reshape(-1, 1, 8, 8)
-        >>> hc.generators.Supplied(Dense()).shape
+        >>> hc.generators.UserGenerator(Dense()).shape
         (1, 8, 8)
     """
 

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from hardcase import registry
 from hardcase.errors import Problem, choice
 from hardcase.generators.adapters import (
+    CachedCodes,
     Decoder,
     Inverted,
-    Recalled,
-    Supplied,
+    UserGenerator,
     coder,
     from_diffusers,
     supplied_card,
@@ -26,7 +26,7 @@ from hardcase.generators.adapters import (
 from hardcase.generators.quality import Family, measure
 from hardcase.models.load import from_file
 from hardcase.models.subject import Subject
-from hardcase.randomness import own_randomness
+from hardcase.randomness import named_randomness
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, latent
 from hardcase.spaces.pixel import Pixels
@@ -219,7 +219,7 @@ def _row(family: str, kind: str | None) -> registry.Part:
 def _from_config(config: Mapping[str, Any]) -> nn.Module:
     row = _row(config["family"], config["kind"])
     shape = (config[key] for key in ("channels", "size", "classes", "latent"))
-    with own_randomness(config["seed"], "generators", row.name):
+    with named_randomness(config["seed"], "generators", row.name):
         net: nn.Module = row.make(*shape, **row.preset)
         return net
 
@@ -232,7 +232,7 @@ def _yardstick(images: Images, judge: Judge, device: torch.device | str) -> str:
     return digest([images.hash, digest_tensors({"logits": logits})])
 
 
-def check_labels_kept(card: Mapping[str, Any], *, refuse: bool) -> None:
+def check_agreement(card: Mapping[str, Any], *, refuse: bool) -> None:
     """Failures on images whose reconstruction loses the label say more of the generator."""
     agreement = card.get("reconstruction_agreement")
     if agreement is None or agreement >= KEPT:
@@ -252,7 +252,7 @@ def check_labels_kept(card: Mapping[str, Any], *, refuse: bool) -> None:
 
 # The generator of a campaign: the one that was named or the method's own, and its space.
 
-MEASURED_OWN = 500
+MEASURED_IMAGES = 500
 """Images with which a generator of the user's own is measured."""
 
 
@@ -327,12 +327,12 @@ class GeneratorSelection:
                     **self.training,
                 )
         if not self.perturbs or family == "vqvae":
-            check_labels_kept(card, refuse=self.refuse)
+            check_agreement(card, refuse=self.refuse)
         return Generator(family, net.to(self.subject.device), card)
 
     def _with_places(self, net: nn.Module, name: str) -> Generator:
         """A generator of the user's own, whose activations are perturbed."""
-        generator = Supplied(net.to(self.subject.device))
+        generator = UserGenerator(net.to(self.subject.device))
         if generator.shape != self.shape:
             raise Problem(f"{name} makes images of {generator.shape}; the data has {self.shape}.")
         return Generator("supplied", generator, supplied_card(net, name))
@@ -342,10 +342,10 @@ class GeneratorSelection:
         device = self.subject.device
         classes = len(self.example.classes)
         adapted = coder(net.to(device).eval(), shape=self.shape, classes=classes)
-        sample = self.example.sample(count=min(MEASURED_OWN, len(self.example)), seed=0)
+        sample = self.example.sample(count=min(MEASURED_IMAGES, len(self.example)), seed=0)
         quality = measure(adapted, sample, self._logits, device=device)
         card = {**supplied_card(net, name), **quality}
-        check_labels_kept(card, refuse=self.refuse)
+        check_agreement(card, refuse=self.refuse)
         return Generator("own", adapted, card)
 
     @property
@@ -373,7 +373,7 @@ class GeneratorSelection:
         if made.family == "vae":
             return Decoder(made.net)  # type: ignore[arg-type]  # a Vae, by its family
         if made.family == "vqvae":
-            return Recalled(made.net, self.images(self.split))  # type: ignore[arg-type]  # likewise
+            return CachedCodes(made.net, self.images(self.split))  # type: ignore[arg-type]  # likewise
         return made.net
 
 

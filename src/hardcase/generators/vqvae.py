@@ -17,11 +17,11 @@ from torch.nn import functional
 
 from hardcase.errors import Problem
 from hardcase.generators.quality import LAWS, Family, Settings, measure
-from hardcase.randomness import own_randomness
+from hardcase.randomness import named_randomness
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
 from hardcase.training.cards import History, TrainingRecipe, pick
-from hardcase.training.loop import Goal, Player, duel, fit
+from hardcase.training.loop import Goal, Player, fit, train_adversarially
 from hardcase.training.monitor import refuse_long
 from hardcase.types import Images
 
@@ -558,7 +558,7 @@ def train_jointly(
     **how: Any,
 ) -> History:
     """Train a VQ-VAE further, so that interpolated codes look real to two discriminators."""
-    with own_randomness(seed, "discriminators"):
+    with named_randomness(seed, "discriminators"):
         latent = latent_discriminator(net).to(device)
         image = image_discriminator(net).to(device)
 
@@ -586,7 +586,7 @@ def train_jointly(
         Player(nets=[net], loss=generator, lr=recipe.lr),
         Player(nets=[latent, image], loss=discriminate, lr=recipe.lr),
     )
-    return duel(players, images, recipe, seed=seed, device=device, **how)
+    return train_adversarially(players, images, recipe, seed=seed, device=device, **how)
 
 
 def _mixed(z: Tensor, y: Int[Tensor, " m"], mix: float, noise: torch.Generator) -> Tensor:

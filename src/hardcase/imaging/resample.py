@@ -55,8 +55,8 @@ def pose(
     # of what a search finds.
     y = places[:, 0] - _wide(down)
     x = places[:, 1] - _wide(right)
-    x, y = _seen_aside(x, y, _wide(left_view), distance)
-    y, x = _seen_aside(y, x, _wide(top_view), distance)
+    x, y = _turned_aside(x, y, _wide(left_view), distance)
+    y, x = _turned_aside(y, x, _wide(top_view), distance)
     x = x / _wide(zoom)
     y = y / _wide(zoom)
     cosine = _wide(rotation).deg2rad().cos()
@@ -76,7 +76,7 @@ def _aside(degrees: Tensor, distance: float) -> tuple[Tensor, Tensor]:
     return angle.cos(), angle.sin() / distance
 
 
-def _seen_aside(
+def _turned_aside(
     along: Tensor, across: Tensor, degrees: Tensor, distance: float
 ) -> tuple[Tensor, Tensor]:
     """Where the rays through pixels meet a plane turned by an angle."""

@@ -21,7 +21,7 @@ from hardcase.conditions.risk import (
     SAMPLES,
     Answers,
     answered,
-    asked_under,
+    logits_under_conditions,
     seeds_of,
     with_pattern,
 )
@@ -110,7 +110,7 @@ def _said(
     seeds = seeds_of(images, box, place)
     arguments = (of.to(place), codes.to(place), patterns.to(place))
     predicted = answered(
-        asked_under(model, box, seeds, *arguments, rows=ROWS), seeds.y[arguments[0]]
+        logits_under_conditions(model, box, seeds, *arguments, rows=ROWS), seeds.y[arguments[0]]
     )
     return Answers(*(part.cpu() for part in predicted))
 

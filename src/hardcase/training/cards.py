@@ -285,7 +285,7 @@ def fitted_network(
     Args:
         kind: Kind of network, the first word of its folder's name; `name` is the second.
         config: Its ``seed``, and all else that tells it from other networks.
-        train: Trains a network, given arguments of `fit` or `duel`.
+        train: Trains a network, given arguments of `fit` or `train_adversarially`.
         data: Hash of what it learns from.
         build: Makes the untrained network of a configuration.
         measure: Entries of the card, from the network on `device`.

@@ -1,5 +1,5 @@
-"""The one training loop: `fit` trains one network towards a goal, `duel` several against each
-other; both are `train`, which makes the batches, reports, keeps and resumes. Images are augmented
+"""The training loop: `fit` trains a network towards a goal, `train_adversarially` two or more against
+each other; both are `train`, which makes the batches, reports, stores and resumes. Images are augmented
 so that a network learns what does not change a label; every augmentation follows the device of its
 images and of its generator.
 """
@@ -23,7 +23,7 @@ from torch.nn import functional
 from hardcase.errors import Problem
 from hardcase.imaging.blur import stroke_width
 from hardcase.imaging.resample import affine
-from hardcase.randomness import own_randomness, stream
+from hardcase.randomness import named_randomness, stream
 from hardcase.tensors import chunks, from_bytes, steady
 from hardcase.training.cards import (
     OPTIMISERS,
@@ -262,7 +262,7 @@ def fit(
     return history
 
 
-def duel(
+def train_adversarially(
     players: Sequence[Player],
     images: Images,
     recipe: TrainingRecipe,
@@ -286,7 +286,15 @@ def duel(
         trained = [p for net in nets for p in net.parameters() if p.requires_grad]
         optimisers.append(torch.optim.Adam(trained, player.lr, player.betas, fused=fused))
     return train(
-        players, optimisers, images, recipe, label="duel", name=name, place=place, half=half, **how
+        players,
+        optimisers,
+        images,
+        recipe,
+        label="duel",
+        name=name,
+        place=place,
+        half=half,
+        **how,
     )
 
 
@@ -340,7 +348,7 @@ def train(
         monitor=monitor,
         on_checkpoint=on_checkpoint,
     )
-    with own_randomness(seed, label, "layers", device=place), tuned(half):
+    with named_randomness(seed, label, "layers", device=place), tuned(half):
         for net in learners:
             net.train()
         number = done = keep.resume()

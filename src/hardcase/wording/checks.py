@@ -10,6 +10,8 @@ from hardcase.wording.numbers import span
 
 __all__ = ["accepted_between", "against_people_in_words", "lost_in_words", "people_said"]
 
+MEASURES_ALONE = "none"
+"""The method of a run without a search."""
 ENOUGH_LOSSES = 200
 """Rated losses of a label below which a precision says little of a method."""
 
@@ -42,7 +44,8 @@ def against_people_in_words(record: Mapping[str, Any]) -> str:
     judge = record.get("judge") or {}
     against_people = judge.get("against_people")
     if not against_people:
-        return f"never held against people for {record.get('method')}"
+        method = record.get("method", MEASURES_ALONE)
+        return "never held against people" + ("" if method == MEASURES_ALONE else f" for {method}")
     precision = Rate.from_json(against_people["precision"])
     text = (
         f"of the images of {against_people['method']} that people rated it accepted rightly"
@@ -91,15 +94,13 @@ def lost_in_words(risk: Mapping[str, Any]) -> str:
         share = risk.get(key)
         if not share:
             continue
-        who = f"{share['people']} people call" if "people" in share else "the judge calls"
-        text = f"{who} {share['lost']} lost and {share['decided'] - share['lost']} kept"
+        who = f"{share['people']} people call" if "people" in share else "the label check calls"
+        text = f"{who} {share['lost']} lost, {share['decided'] - share['lost']} kept"
         if share["shown"] > share["decided"]:
-            text += f", {share['shown'] - share['decided']} unsure"
-        text += f" ({span(share['low'], share['high'])} % lost)"
+            text += f" and {share['shown'] - share['decided']} unsure"
+        text += f" (so {span(share['low'], share['high'])} % lost their label)"
         if share.get("unreadable"):
-            text += (
-                f", {share['unreadable']} more show images that it cannot read unmodified either"
-            )
+            text += f", and misreads {share['unreadable']} more even unmodified"
         sentences.append(text)
         shown = share["shown"]
     if not sentences:
@@ -107,5 +108,8 @@ def lost_in_words(risk: Mapping[str, Any]) -> str:
     text = f"of {shown} random failing images {'; '.join(sentences)}"
     share = risk.get("lost_labels") or {}
     if share.get("perhaps_mislabelled"):
-        text += f"; perhaps mislabelled: {len(share['perhaps_mislabelled'])} of {share['images']:,}"
+        text += (
+            f"; {len(share['perhaps_mislabelled'])} of their {share['images']:,} images"
+            " may be mislabelled"
+        )
     return text
