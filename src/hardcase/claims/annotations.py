@@ -320,20 +320,23 @@ def _corners(
     if not raw.boxes:
         return [np.zeros((0, 4)) for _ in rows]
     with reading("boxes are not four numbers each"):
-        given = [np.asarray(raw.boxes[row], dtype=np.float64).reshape(-1, 4) for row in rows]
-        if [len(one) for one in given] != [len(raw.labels[row]) for row in rows]:
+        boxes_of = [np.asarray(raw.boxes[row], dtype=np.float64).reshape(-1, 4) for row in rows]
+        if [len(corners) for corners in boxes_of] != [len(raw.labels[row]) for row in rows]:
             raise ValueError("some have no class")
-    tally.boxes = sum(map(len, given))
+    tally.boxes = sum(map(len, boxes_of))
     if raw.form == "share":
-        return [_as_corners(one, "share", size) for one, size in zip(given, sizes)]
-    largest = max((float(one.max()) for one in given if len(one)), default=0.0)
+        return [_as_corners(corners, "share", size) for corners, size in zip(boxes_of, sizes)]
+    largest = max((float(corners.max()) for corners in boxes_of if len(corners)), default=0.0)
     if 0 < largest <= 1:
         tally.said.append("the numbers of the boxes lie between 0 and 1: read as shares of images.")
         scales = [np.array([*size, *size]) for size in sizes]
-        given = [one * scale for one, scale in zip(given, scales)]
+        boxes_of = [corners * scale for corners, scale in zip(boxes_of, scales)]
     other: Form = "xywh" if raw.form == "xyxy" else "xyxy"
     fits = {
-        form: sum(_fitting(_as_corners(one, form, size), size) for one, size in zip(given, sizes))
+        form: sum(
+            _fitting(_as_corners(corners, form, size), size)
+            for corners, size in zip(boxes_of, sizes)
+        )
         for form in (raw.form, other)
     }
     best: Form = raw.form
@@ -343,7 +346,7 @@ def _corners(
             f"boxes are read as {SPELLED[other]}, which fits {fits[other]} of {tally.boxes};"
             f" as {SPELLED[raw.form]}, {fits[raw.form]} would fit."
         )
-    return [_as_corners(one, best, size) for one, size in zip(given, sizes)]
+    return [_as_corners(corners, best, size) for corners, size in zip(boxes_of, sizes)]
 
 
 def _as_corners(boxes: Boxes, form: Form, size: tuple[int, int]) -> Boxes:
@@ -374,8 +377,8 @@ def _framed(
     tally.counts["zero"] += int((~good).sum())
     there = (inside[:, 2:] > inside[:, :2]).all(1)
     tally.counts["outside"] += int((good & ~there).sum())
-    kept = good & there
-    tally.counts["cut"] += int((np.abs(boxes - inside)[kept] > SLACK).any(1).sum())
+    framed = good & there
+    tally.counts["cut"] += int((np.abs(boxes - inside)[framed] > SLACK).any(1).sum())
     (width, height), (left, top) = sizing.frame(size)
     scale = np.array([width / size[0], height / size[1]] * 2)
     moved = inside * scale - [left, top, left, top]
@@ -383,9 +386,9 @@ def _framed(
     shown = np.clip(moved, 0, [*end, *end])
     with np.errstate(invalid="ignore", divide="ignore"):
         share = _area(shown) / _area(moved)
-    whole = kept & (share >= SEEN)
-    tally.counts["cropped"] += int((kept & ~whole).sum())
-    rows = np.flatnonzero(whole)
+    uncropped = framed & (share >= SEEN)
+    tally.counts["cropped"] += int((framed & ~uncropped).sum())
+    rows = np.flatnonzero(uncropped)
     return rows, shown[rows]
 
 
@@ -485,28 +488,28 @@ def _torchvision(data: Any) -> RawAnnotations:
         )
     item = lru_cache(maxsize=4096)(data.__getitem__)
     targets = [item(row)[1] for row in range(len(data))]
-    kinds = {type(one).__name__ for one in targets}
+    kinds = {type(box).__name__ for box in targets}
     form: Form = "xyxy"
     names = tuple(map(str, getattr(data, "classes", ()) or ()))
     labels, boxes, masks = [list[Any]() for _ in targets], list[Any](), None
-    if all(isinstance(one, list) for one in targets):  # CocoDetection
+    if all(isinstance(box, list) for box in targets):  # CocoDetection
         form = "xywh"
-        boxes = [[each["bbox"] for each in one] for one in targets]
-        labels = [[int(each["category_id"]) for each in one] for one in targets]
+        boxes = [[each["bbox"] for each in box] for box in targets]
+        labels = [[int(each["category_id"]) for each in box] for box in targets]
         categories = getattr(getattr(data, "coco", None), "cats", {})
         stated = {number: str(each["name"]) for number, each in categories.items()}
         names = names or names_by_number(stated)
-    elif all(isinstance(one, Mapping) and "boxes" in one for one in targets):
-        boxes = [np.asarray(one["boxes"], dtype=np.float64).tolist() for one in targets]
-        labels = [np.asarray(one["labels"]).astype(int).tolist() for one in targets]
-    elif all(isinstance(one, Mapping) and "annotation" in one for one in targets):  # VOCDetection
-        objects = [one["annotation"].get("object", []) for one in targets]
-        boxes = [[voc_box(each["bndbox"]) for each in one] for one in objects]
-        labels = [[each["name"] for each in one] for one in objects]
-    elif all(isinstance(one, Image.Image | Tensor | np.ndarray) for one in targets):
+    elif all(isinstance(box, Mapping) and "boxes" in box for box in targets):
+        boxes = [np.asarray(box["boxes"], dtype=np.float64).tolist() for box in targets]
+        labels = [np.asarray(box["labels"]).astype(int).tolist() for box in targets]
+    elif all(isinstance(box, Mapping) and "annotation" in box for box in targets):  # VOCDetection
+        objects = [box["annotation"].get("object", []) for box in targets]
+        boxes = [[voc_box(each["bndbox"]) for each in box] for box in objects]
+        labels = [[each["name"] for each in box] for box in objects]
+    elif all(isinstance(box, Image.Image | Tensor | np.ndarray) for box in targets):
         masks = lambda row: item(row)[1]  # noqa: E731 - as short as it is
-        pixels = [np.asarray(one) for one in targets]
-        most = max(int(one[one != NONE].max(initial=0)) for one in pixels)
+        pixels = [np.asarray(box) for box in targets]
+        most = max(int(box[box != NONE].max(initial=0)) for box in pixels)
         names = names or tuple(map(str, range(most + 1)))
     else:
         raise Problem(

@@ -88,7 +88,7 @@ def _detections(returned: Any, layout: Layout, size: tuple[int, int]) -> Detecti
     if isinstance(returned, Detections):
         return returned
     if isinstance(returned, list | tuple) and returned:
-        each = [_named(one) for one in returned]
+        each = [_named(answer) for answer in returned]
         if _first_of(each[0], BOX_KEYS):
             return _listed(each, layout)
     named = _named(returned)

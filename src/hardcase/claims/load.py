@@ -312,7 +312,7 @@ def claim_seeds(images: Images, annotations: Sequence[Annotation], task: Task) -
     Objects with boxes are claimed to be at their place, pixels to be of their class, and what has
     neither to be there. Names are ``IMAGE#CLASS``, from the second object on ``IMAGE#CLASS-2``.
     """
-    claimed = [_claims(one, task, len(images.classes)) for one in annotations]
+    claimed = [_claims(annotation, task, len(images.classes)) for annotation in annotations]
     if not any(claimed):
         raise Problem(
             f"{images.name} says of no image what is in it.",
@@ -371,8 +371,8 @@ def with_absent(
     nearest to saying of all that are.
     """
     odds = answers(model, images)[:, : -len(WAYS)].clone()
-    for row, known in enumerate(annotations):
-        odds[row, [*known.labels.tolist(), *_shown(known, odds.shape[1])]] = -torch.inf
+    for row, annotation in enumerate(annotations):
+        odds[row, [*annotation.labels.tolist(), *_shown(annotation, odds.shape[1])]] = -torch.inf
     nearest = odds.max(1)
     claimed = [
         [_Claim("has-not", label)] if score > -torch.inf else []
@@ -446,9 +446,9 @@ def draw_annotations(annotated: AnnotatedImages, count: int = 12) -> Image.Image
         draw_annotation(image, known, chosen.images.classes)
         for image, known in zip(chosen.images.x, chosen.annotations)
     ]
-    wide, high = (max(one.size[axis] for one in drawn) + 4 for axis in (0, 1))
+    wide, high = (max(annotation.size[axis] for annotation in drawn) + 4 for axis in (0, 1))
     across = min(ACROSS, len(drawn))
     sheet = Image.new("RGB", (wide * across, high * math.ceil(len(drawn) / across)), "white")
-    for number, one in enumerate(drawn):
-        sheet.paste(one, (wide * (number % across) + 2, high * (number // across) + 2))
+    for number, annotation in enumerate(drawn):
+        sheet.paste(annotation, (wide * (number % across) + 2, high * (number // across) + 2))
     return sheet

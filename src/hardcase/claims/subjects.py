@@ -466,8 +466,8 @@ def mask_support(logits: Float[Tensor, "m k h w"], claims: Claims, cut: float) -
     classes = logits.shape[1] - 1
     flat = logits.flatten(2)  # m k p
     label = claims.label[:, None, None].expand(-1, 1, flat.shape[2])
-    own = flat.gather(1, label).squeeze(1)
-    lead = own - flat.scatter(1, label, -torch.inf).amax(1)  # m p
+    odds_of_label = flat.gather(1, label).squeeze(1)
+    lead = odds_of_label - flat.scatter(1, label, -torch.inf).amax(1)  # m p
     anywhere = tag_support(
         torch.zeros_like(flat[:, :, 0]).scatter(
             1, claims.label[:, None], _greatest(lead[:, :, None], 1)

@@ -121,13 +121,13 @@ def wider(tables: Sequence[WiderTable]) -> list[WiderRate]:
     """Return the failure rate at every scale, over all shards."""
     if not tables:
         return []
-    whole = joined_tables(tables)
-    found = list[WiderRate]()
-    for scale, shares in whole.shares.items():
+    table = joined_tables(tables)
+    rates = list[WiderRate]()
+    for scale, shares in table.shares.items():
         values = shares.double().numpy()
-        low, high = bounded_mean_interval(values, clusters=whole.image)
-        found.append(WiderRate(scale, float(values.mean()), low, high, len(values)))
-    return found
+        low, high = bounded_mean_interval(values, clusters=table.image)
+        rates.append(WiderRate(scale, float(values.mean()), low, high, len(values)))
+    return rates
 
 
 def stretched(box: ConditionBox, z: Float[Tensor, "m d"], scale: float) -> Float[Tensor, "m d"]:

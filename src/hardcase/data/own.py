@@ -267,23 +267,25 @@ def read_folder(
         part.is_dir() and any(inner.is_dir() for inner in part.iterdir()) for part in halves
     )
     parts = ("train", "test") if divided else ("",)
-    found = [(part, file) for part in parts for file in image_files(path / part)]
-    if not found:
+    labelled_files = [(part, file) for part in parts for file in image_files(path / part)]
+    if not labelled_files:
         raise Problem(
             f"there are no images in {path}.",
             f"Looked for {', '.join(sorted(SUFFIXES))} at any depth.",
         )
     if labels == "prefix":
-        y = np.array([_prefix(file) for _, file in found], dtype=np.int64)
+        y = np.array([_prefix(file) for _, file in labelled_files], dtype=np.int64)
         classes = class_names(y, None)
     else:
         inside = [folder for part in parts for folder in (path / part).iterdir()]
         names = {folder.name for folder in inside if folder.is_dir()}
         shown = [name for name in names if not _hidden(Path(name))]
         classes = tuple(sorted(shown, key=natural))
-        y = _labels_by_folder(path, found, classes)
-    rows = [i for i, (part, _) in enumerate(found) if part in ("", split) or split == "all"]
-    files = [found[i][1] for i in rows]
+        y = _labels_by_folder(path, labelled_files, classes)
+    rows = [
+        i for i, (part, _) in enumerate(labelled_files) if part in ("", split) or split == "all"
+    ]
+    files = [labelled_files[i][1] for i in rows]
     home = path.resolve().name
     ids = [f"{home}/{file.relative_to(path).as_posix()}" for file in files]
     sizing = Sizing.of({"resize": resize, "crop": crop})
@@ -393,13 +395,13 @@ def rows_of_split(rows: Sequence[dict[str, str]], split: str) -> list[int]:
 def first_key(table: Sequence[str] | dict[str, Any], known: Sequence[str], name: str) -> str:
     """The first of the known names that a table has."""
     present = list(table)
-    found = next((key for key in known if key in present), None)
-    if found is None:
+    match = next((key for key in known if key in present), None)
+    if match is None:
         raise Problem(
             f"{name} has no {' or '.join(known[:3])}; it has {', '.join(map(str, present))}.",
             fix=f"call it {known[0]}",
         )
-    return found
+    return match
 
 
 # Parquet files with encoded images: Hugging Face data sets, and the failures of a run.

@@ -194,18 +194,18 @@ def opened(spec: str, split: str) -> tuple[OwnData, str]:
         part = "all"
     first = options.pop("first", "0")
     with guarded(f"data {spec}"):
-        found: OwnData = reader(path, part, **options)
+        opened_data: OwnData = reader(path, part, **options)
     if first == "1":  # labels that count from 1
-        classes = found.images.classes
+        classes = opened_data.images.classes
         if classes == tuple(map(str, range(len(classes)))):
             classes = classes[1:]
-        images = replace(found.images, y=found.images.y - 1, classes=classes)
-        found = replace(found, images=images)
+        images = replace(opened_data.images, y=opened_data.images.y - 1, classes=classes)
+        opened_data = replace(opened_data, images=images)
     where = str(path)
-    if found.divided and part != "all":
+    if opened_data.divided and part != "all":
         where = f"the {part} part of {path}"
-    check_labels(found.images, where)
-    return replace(found, images=replace(found.images, name=spec, split=part)), part
+    check_labels(opened_data.images, where)
+    return replace(opened_data, images=replace(opened_data.images, name=spec, split=part)), part
 
 
 def check_labels(images: ImageSet, where: str) -> None:
@@ -373,9 +373,9 @@ def stream_of(
         if sizing and "resize=" not in data and "crop=" not in data:
             where, _, query = data.partition("?")
             spec = f"{where}?{'&'.join(filter(None, [query, str(sizing)]))}"
-        found, _ = opened(spec, split)
-        assert isinstance(found.images, Stream)
-        return peeked(replace(found.images, name=data, split=split))
+        opened_data, _ = opened(spec, split)
+        assert isinstance(opened_data.images, Stream)
+        return peeked(replace(opened_data.images, name=data, split=split))
     if isinstance(data, str | Path):
         path = Path(str(data).removeprefix("csv:"))
         stream = table(path, split, sizing, classes).images

@@ -79,9 +79,9 @@ class Coder(nn.Module):
 
     def decode(self, z: Tensor, y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
         """The image that each code stands for."""
-        given = (z, y)[: 1 + bool(self.labels)]
+        decoder_arguments = (z, y)[: 1 + bool(self.labels)]
         with guarded(f"generator {type(self.net).__name__}"):
-            decoded = self.net.decode(*given)
+            decoded = self.net.decode(*decoder_arguments)
         image = getattr(decoded, "sample", decoded)
         if not isinstance(image, Tensor) or tuple(image.shape) != (len(z), *self.shape):
             shape = tuple(getattr(image, "shape", ())) or type(image).__name__

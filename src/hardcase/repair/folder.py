@@ -61,9 +61,9 @@ def repairable(model: Model) -> Subject:
             f"model {model.name} offers {model.offers} and no gradients, so it cannot be trained.",
             fix="the network itself: file.py:factory, weights@file.py:factory, zoo:NAME",
         )
-    whole = "@" not in model.name and model.name.partition("?")[0].endswith(WHOLE)
+    stored_module = "@" not in model.name and model.name.partition("?")[0].endswith(WHOLE)
     net = own_network(model.net)
-    if whole or isinstance(net, torch.jit.ScriptModule | torch.fx.GraphModule):
+    if stored_module or isinstance(net, torch.jit.ScriptModule | torch.fx.GraphModule):
         raise Problem(
             f"model {model.name} has no code: its weights cannot be written back.",
             fix="weights.safetensors@file.py:factory, with the code that made it",

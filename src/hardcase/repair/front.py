@@ -145,8 +145,12 @@ def repair(
         model: Model = claim_model(subject, task_of_seeds(some), unseen.classes)
     elif isinstance(subject, str):
         learns = subject.startswith("zoo:")  # from all of them
-        own, known = (one.images() if learns else sample_of(one) for one in (train, unseen))
-        how = Loading(train=own, test=known, device=usable_device(device), seed=recipe.seed)
+        outside_images, known = (
+            one.images() if learns else sample_of(one) for one in (train, unseen)
+        )
+        how = Loading(
+            train=outside_images, test=known, device=usable_device(device), seed=recipe.seed
+        )
         model = load_model(subject, how)
     else:
         model = model_of(subject, some)
@@ -155,8 +159,8 @@ def repair(
         train, unseen = aligned(train, names), aligned(unseen, names)
     others = dict[str, Images]()
     for name, source in (outside or {}).items():
-        own = load(source, split="all") if isinstance(source, str) else images_of(source)
-        others[name] = aligned(own, names) if names else own
+        outside_images = load(source, split="all") if isinstance(source, str) else images_of(source)
+        others[name] = aligned(outside_images, names) if names else outside_images
     return repair_network(
         model,
         train,
@@ -415,8 +419,8 @@ def stored_failures(run: Run, like: ImageSet) -> Images:
 def _carried_row(before: Model, after: Model, images: Images) -> ProofRow:
     """How many stored failures each network misreads; both read the very same images."""
     wrong, left = (
-        float((answers(one, images).argmax(1) != images.y).double().mean())
-        for one in (before, after)
+        float((answers(network, images).argmax(1) != images.y).double().mean())
+        for network in (before, after)
     )
     change = left - wrong
     return ProofRow("stored", "findings of the run", wrong, left, change, change, len(images), 1.0)

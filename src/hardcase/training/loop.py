@@ -1,7 +1,7 @@
-"""The training loop: `fit` trains a network towards a goal, `train_adversarially` two or more against
-each other; both are `train`, which makes the batches, reports, stores and resumes. Images are augmented
-so that a network learns what does not change a label; every augmentation follows the device of its
-images and of its generator.
+"""The training loop: `fit` trains a network towards a goal, `train_adversarially` two or more
+against each other. Both are `train`, which makes the batches, reports, stores and resumes. Images
+are augmented so that a network learns what does not change a label; every augmentation follows the
+device of its images and of its generator.
 """
 
 from __future__ import annotations
