@@ -96,6 +96,7 @@ def greedy_cover(
         adds = fresh.amax(1)
         best = (fresh == adds[:, None]).int().argmax(1)  # the first place that adds most
         spare = order.gather(1, filled[:, None]).squeeze(1)
+        # Once every unit is covered, records are repeated in the order of what they cover alone.
         pick = torch.where(adds > 0, best, spare)
         filled = (filled + (adds == 0).long()) % known.sum(1).clamp_min(1)
         left = left & ~covered.gather(1, pick[:, None, None].expand(-1, 1, covered.shape[2]))

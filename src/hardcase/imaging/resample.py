@@ -80,6 +80,8 @@ def _turned_aside(
     along: Tensor, across: Tensor, degrees: Tensor, distance: float
 ) -> tuple[Tensor, Tensor]:
     """Where the rays through pixels meet a plane turned by an angle."""
+    # The ray of pixel `along` is at `along · (1 + z / distance)` in depth z. The turned plane has
+    # z = met · sin and lies at met · cos across: solved for `met`, the place on the plane.
     angle = degrees.deg2rad()
     met = along / (angle.cos() - along * (angle.sin() / distance))
     return met, across * (1 + met * (angle.sin() / distance))
@@ -108,6 +110,7 @@ def resample(
         index = (row + column).long().reshape(count, 1, -1).expand(-1, channels, -1)
         return flat.gather(2, index).reshape(x.shape)
 
+    # As differences from the upper left, so that places on pixels give these pixels to the bit.
     upper_left = read(top, left)
     lower_left = read(below, left)
     upper = upper_left + (read(top, neighbour) - upper_left) * right[:, None]
@@ -117,6 +120,8 @@ def resample(
 
 def _neighbours(place: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """The pixels before and after a place along one axis, and how far it lies between them."""
+    # A triangle wave: places beyond an edge come back from it, without a branch. The whole pixel is
+    # detached, so the gradient is that of the fraction alone.
     last = size - 1
     inside = (last - (last - (place + last / 2).abs()).abs()).clamp(0, last)
     before = inside.detach().floor()

@@ -46,6 +46,8 @@ def newcombe_paired(first: Bool[Tensor, " n"], second: Bool[Tensor, " m"]) -> In
     balance = float(both * neither - first_only * second_only)
     if balance > 0:
         balance = max(balance - total / 2, 0.0)  # his correction for continuity
+    # The correlation of the two shares, by which their errors cancel in the difference; 0 where a
+    # margin is empty, which makes the interval wide.
     phi = balance / math.sqrt(margins or math.inf)
 
     def joint(a: float, b: float) -> float:
