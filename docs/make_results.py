@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hardcase_studies.stored import in_todays_words
+
 Estimate = tuple[float, float, float]
 """A value with the two ends of its interval (both the value itself where there is none)."""
 Point = tuple[str, Estimate, str]
@@ -42,7 +44,7 @@ def stored(path: Path) -> dict[str, Any]:
         places = [tuple(row[key] for key in CELLS[:3]) for row in record["rows"]]
         if len(set(places)) < len(places):
             raise SystemExit(f"{path}: {len(places) - len(set(places))} cells would hide others of the same place")
-    return record
+    return in_todays_words(record)
 
 
 class Tables:
@@ -212,7 +214,7 @@ SEARCHES = {"natural": OURS, "natural, filter": CONTROL, "sinvad-gradient": "#6a
 
 
 def natural_test(tables: Tables, figure: Any) -> None:
-    _at_size(tables.rows("witness-test", "Confirmed at matched size"), figure)
+    _at_size(tables.rows("witness-test", "Accepted at matched size"), figure)
 
 
 def natural_size(tables: Tables, figure: Any) -> None:
@@ -224,20 +226,20 @@ def _at_size(rows: dict[str, dict[str, Any]], figure: Any) -> None:
     for name, colour in SEARCHES.items():
         if name not in rows:
             continue
-        rates = [estimate(rows[name][f"confirmed with L2 ≤ {size}"]) for size in (3, 4, 5)]
+        rates = [estimate(rows[name][f"accepted with L2 ≤ {size}"]) for size in (3, 4, 5)]
         ends = [[value - low for value, low, _ in rates], [high - value for value, _, high in rates]]
         axis.errorbar([3, 4, 5], [value for value, _, _ in rates], ends, fmt="o-", color=colour, markersize=4, label=name)
     axis.set_xticks([3, 4, 5])
     axis.set_xlabel("largest L2 distance from the seed")
-    axis.set_ylabel("confirmed, % of seeds")
+    axis.set_ylabel("accepted, % of seeds")
     axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def natural_rates(tables: Tables, figure: Any) -> None:
     left, right = figure.subplots(1, 2, sharey=True)
     rows = tables.rows("witness-controls", "e. Rivals")
-    for axis, column, title in ((left, "confirmed", "usual judge"), (right, "untaught", "held-out judge")):
-        dots(axis, [(name, estimate(row[column]), OURS) for name, row in rows.items()], "confirmed, % of seeds")
+    for axis, column, title in ((left, "accepted", "usual judge"), (right, "untaught", "held-out judge")):
+        dots(axis, [(name, estimate(row[column]), OURS) for name, row in rows.items()], "accepted, % of seeds")
         axis.set_title(title)
 
 
@@ -277,8 +279,8 @@ def yardstick(tables: Tables, figure: Any) -> None:
     colour = {"random conditions": CONTROL, "natural": OURS, "natural-blackbox": OURS}
     for axis, (title, place) in zip(figure.subplots(1, 2), wanted.items(), strict=True):
         rows = tables.rows(*place)
-        order = sorted(rows, key=lambda name: -estimate(rows[name]["confirmed"])[0])
-        dots(axis, [(name, estimate(rows[name]["confirmed"]), colour.get(name, THEIRS)) for name in order], "confirmed, % of seeds")
+        order = sorted(rows, key=lambda name: -estimate(rows[name]["accepted"])[0])
+        dots(axis, [(name, estimate(rows[name]["accepted"]), colour.get(name, THEIRS)) for name in order], "accepted, % of seeds")
         axis.set_title(title)
 
 
@@ -321,7 +323,8 @@ def speed_gpu(tables: Tables, figure: Any) -> None:
 
 def peers_attacks(tables: Tables, figure: Any) -> None:
     record = stored(tables.results / "peers-attacks.json")
-    titles = list(dict.fromkeys(row["table"] for row in record["rows"]))
+    curves = [row["table"] for row in record["rows"] if row["column"] == "optimality" and not row["value"].startswith("none")]
+    titles = list(dict.fromkeys(curves))  # where images fail at one distance alone there is no curve
     for axis, title in zip(figure.subplots(1, len(titles), sharex=True), titles, strict=True):
         rows = tables.rows("peers-attacks", title)
         dots(axis, [(name, estimate(row["optimality"]), OURS if name == "ours" else THEIRS) for name, row in rows.items()], "optimality")
@@ -340,12 +343,12 @@ FIGURES: dict[str, tuple[Drawing, tuple[float, float], list[str], str]] = {
     "features-transfer": (features_transfer, (6.5, 2.6), ["features-rq3"], "Findings that networks robust in L2 still read as the seed's class."),
     "maxplore-units": (maxplore_units, (7.5, 2.2), ["maxplore"], "Units raised per image, and labels kept as k grows."),
     "coverage-kept": (coverage_kept, (9, 4.6), ["coverage-matrix-deepxplore", "coverage-matrix-dlfuzz"], "Seeds per run whose label another network keeps, more than with a random neuron: intervals that hold together."),
-    "natural-test": (natural_test, (6.5, 2.4), ["witness-test"], "Confirmed at matched size, on the test set that was opened once."),
-    "natural-size": (natural_size, (6.5, 2.8), ["witness-controls"], "Confirmed findings at matched size, full MNIST."),
-    "natural-rates": (natural_rates, (8.5, 2.8), ["witness-controls"], "Confirmed by the usual judge, and by one that never saw the space of `natural` (held out)."),
+    "natural-test": (natural_test, (6.5, 2.4), ["witness-test"], "Accepted at matched size, on the test set that was opened once."),
+    "natural-size": (natural_size, (6.5, 2.8), ["witness-controls"], "Accepted findings at matched size, full MNIST."),
+    "natural-rates": (natural_rates, (8.5, 2.8), ["witness-controls"], "Accepted by the usual judge, and by one that never saw the space of `natural` (held out)."),
     "decides-risk": (decides_risk, (8, 2.6), ["decides"], "What risk adds to accuracy, loss and corruption error, and risk beside accuracy on digits of other writers, one point per recipe."),
     "repair-arms": (repair_arms, (10, 2.6), ["repair", "repair-mnist5k"], "Eight trainings of each arm. Excess risk, error on digits of other writers, worst case: less is better. Blue: the search in the loop."),
-    "yardstick": (yardstick, (8.5, 4.6), ["yardstick-trainings", "yardstick-cifar10"], "Seeds whose nearest failing image is confirmed; grey: random conditions, blue: ours."),
+    "yardstick": (yardstick, (8.5, 4.6), ["yardstick-trainings", "yardstick-cifar10"], "Seeds whose nearest failing image is accepted; grey: random conditions, blue: ours."),
     "peers-attacks": (peers_attacks, (10, 1.9), ["peers-attacks"], "How close the distances of each library come to the nearest that any of them found, counted by AttackBench; blue: ours, whose images have 8 bits."),
     "speed-cpu": (speed_cpu, (9, 2.8), ["bench-cpu", "start-up"], "On two cores. Left: what the bare networks need of a campaign's time, the rest is ours. Right: where the time of the smallest run goes."),
     "speed-gpu": (speed_gpu, (10, 2.6), ["bench-gpu"], "On one H200. Left: rates as a share of the bare networks at their best batch; red: what was asked for. Right: what a whole command needs besides its search."),
@@ -534,15 +537,18 @@ def _goals(asked: str, results: Path) -> str:
     there = [name for name in names.split() if (results / f"{name}.json").is_file()]
     rows = {row: cells for name in there for row, cells in Tables(results).rows(name).items()}
     wanted = chosen[0].split(" / ") if chosen else [name for name in rows if _goal(name, rows[name])]
+    last = {row: stored(results / f"{name}.json")["commit"] for name in there for row in Tables(results).rows(name)}
+    older = {name for name in wanted if name in rows and rows[name].get("commit", last[name]) != last[name]}
     cells = []
     for name in (one for one in wanted if one in rows):
         value, goal = float(rows[name]["value"]), _goal(name, rows[name])
         missed = goal and (value < goal[1] if goal[0] == "≥" else value > goal[1])
         said = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
         unit = re.split(r" \(|, (?!less)|: ", str(rows[name]["unit"]))[0]
-        cells.append([name, f"{f'**{said}**' if missed else said} {unit}", f"{goal[0]} {goal[1]:,g}" if goal else "–"])
+        cells.append([f"{name} †" if name in older else name, f"{f'**{said}**' if missed else said} {unit}", f"{goal[0]} {goal[1]:,g}" if goal else "–"])
     lines = [*_grid(["figure", "reached", "goal"], cells), ""] if there else []
-    return "\n".join([*lines, f"*Bold: missed. From {', '.join(source(name, results) for name in names.split())}.*"])
+    mark = " †: measured at an earlier commit than the newest rows." if older else ""
+    return "\n".join([*lines, f"*Bold: missed.{mark} From {', '.join(source(name, results) for name in names.split())}.*"])
 
 
 def _plain(cell: Any) -> str:

@@ -48,7 +48,7 @@ def test_a_world_shares_no_network_and_no_search_learns_from_a_filter(small, mon
     one = world(small, 0, codes=False)
     networks = [*one.witnesses, *one.scorers, one.subject]
     assert len({net.hash for net in networks}) == len(networks)
-    assert one.judges["confirmed"].card["weights"] != one.judges["untaught"].card["weights"]
+    assert one.judges["accepted"].card["weights"] != one.judges["untaught"].card["weights"]
     method = witness_controls.natural((1, 12, 12))
     campaigns = []
 
@@ -111,8 +111,8 @@ def test_control_b_asks_what_is_shown_where_the_space_can_draw_it():
         assert values[4] != values[4], "not attempted"
 
 
-def test_only_in_spaces_of_appearance_control_b_is_a_rate_of_false_confirmation():
-    names = ("confirmed", "untaught", "shows told", "shows seed", "shows neither")
+def test_only_in_spaces_of_appearance_control_b_is_a_rate_of_falsely_accepted_images():
+    names = ("accepted", "untaught", "shows told", "shows seed", "shows neither")
     columns = {name: torch.ones(4, dtype=torch.float64) for name in names}
     found = findings(toy_images(4).x, torch.zeros(4, dtype=torch.int64))
     part = witness_world.SeedOutcomes(columns, found, toy_images(4))

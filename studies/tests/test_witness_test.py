@@ -25,7 +25,7 @@ def unseen(bench, bars_file, monkeypatch, tmp_path):
         def make():
             asked.append(len(witness_test._before(seeds)))
             flags = torch.ones(len(seeds), dtype=torch.float64)
-            names = ("failing", "witnessed", "confirmed", "all", "l2")
+            names = ("failing", "witnessed", "accepted", "all", "l2")
             columns = {name: flags.clone() for name in names}
             columns["l2"] = torch.linspace(2, 6, len(seeds), dtype=torch.float64)
             return SeedOutcomes(columns, found(), seeds)

@@ -21,13 +21,13 @@ from hardcase_studies.commands import yardstick as verb
 STORED = sorted((Path(__file__).parents[2] / "results" / "yardstick").glob("*.json"))
 
 
-def row(method="pgd", *, confirmed=0.5, failing=0.8, passes=100, spent=90.0, seeds="a"):
+def row(method="pgd", *, accepted=0.5, failing=0.8, passes=100, spent=90.0, seeds="a"):
     def share(value):
         return {"value": value, "low": max(0, value - 0.1), "high": min(1, value + 0.1)}
 
     return files.YardstickRow(
         method=method, data="mnist5k", subject="lenet5", passes=passes, trainings=1, attempted=20,
-        failing=share(failing), confirmed=share(confirmed), again=None, l2=3.0, groups=4, cells=5, spent=spent,
+        failing=share(failing), accepted=share(accepted), again=None, l2=3.0, groups=4, cells=5, spent=spent,
         milliseconds=2.0, p=None, seeds=seeds, commit=None,
     )  # fmt: skip
 
@@ -70,7 +70,7 @@ def test_a_budget_by_the_clock_is_as_many_passes_as_the_time_bought(bench, monke
 def test_methods_with_the_same_time_are_compared_whatever_their_passes(tmp_path):
     timed = [
         one.model_copy(update={"seconds": 0.5})
-        for one in (row(files.NULL, confirmed=0.1, passes=400), row(passes=100))
+        for one in (row(files.NULL, accepted=0.1, passes=400), row(passes=100))
     ]
     table = files.merged(files.YardstickTable(schema=1), timed)
     assert {one.budget for one in table.rows} == {"0.5 s"}
@@ -85,17 +85,17 @@ def test_mcnemar_counts_seeds_that_differ():
 
 
 def test_a_table_is_read_back_and_rows_measured_again_replace_old_ones(tmp_path):
-    table = files.merged(files.YardstickTable(schema=1), [row(files.NULL, confirmed=0.1), row()])
-    table = files.merged(table, [row(confirmed=0.7)])
+    table = files.merged(files.YardstickTable(schema=1), [row(files.NULL, accepted=0.1), row()])
+    table = files.merged(table, [row(accepted=0.7)])
     path = files.write(tmp_path / "yardstick.json", table)
     found = files.read(path)
-    assert {one.method: one.confirmed.value for one in found.rows} == {files.NULL: 0.1, "pgd": 0.7}
+    assert {one.method: one.accepted.value for one in found.rows} == {files.NULL: 0.1, "pgd": 0.7}
 
 
 BROKEN = {
-    "no share": lambda rows: rows[0].update(confirmed={"value": 2, "low": 0, "high": 1}),
+    "no share": lambda rows: rows[0].update(accepted={"value": 2, "low": 0, "high": 1}),
     "over budget": lambda rows: rows[0].update(passes=10),
-    "more confirmed than failing": lambda rows: rows[0]["failing"].update(value=0.0, low=0.0),
+    "more accepted than failing": lambda rows: rows[0]["failing"].update(value=0.0, low=0.0),
     "twice": lambda rows: rows.append(rows[0]),
     "no null beside": lambda rows: rows[0].update(seeds="others"),
     "unknown key": lambda rows: rows[0].update(colour="red"),
@@ -104,7 +104,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("rule", BROKEN)
 def test_a_table_that_breaks_a_rule_is_refused(tmp_path, rule):
-    table = files.YardstickTable(schema=1, rows=(row(), row(files.NULL, confirmed=0.1)))
+    table = files.YardstickTable(schema=1, rows=(row(), row(files.NULL, accepted=0.1)))
     path = files.write(tmp_path / "yardstick.json", table)
     content = json.loads(path.read_text())
     content["rows"].sort(key=lambda one: one["method"])
@@ -115,7 +115,7 @@ def test_a_table_that_breaks_a_rule_is_refused(tmp_path, rule):
 
 
 def test_a_page_escapes_names_and_asks_nobody():
-    table = files.YardstickTable(schema=1, rows=(row("<b>mine"), row(files.NULL, confirmed=0.1)))
+    table = files.YardstickTable(schema=1, rows=(row("<b>mine"), row(files.NULL, accepted=0.1)))
     page = files.page(table)
     assert "<b>mine" not in page
     assert "&lt;b&gt;mine" in page
@@ -179,11 +179,11 @@ def test_what_the_page_concludes_holds_in_the_stored_rows():
     """Its numbers are checked with all pages'; here the words: nearest, most, at most, rather."""
     path = STORED[0].parent / "mnist5k-trainings.json"
     rows = {row.method: row for row in files.read(path).rows}
-    confirmed = {name: row.confirmed.value for name, row in rows.items()}
+    accepted = {name: row.accepted.value for name, row in rows.items()}
     best = ["pgd", "cw", "deepxplore", "natural"]
-    assert sorted(best, key=confirmed.__getitem__, reverse=True) == best
+    assert sorted(best, key=accepted.__getitem__, reverse=True) == best
     codes = ("sinvad", "sinvad@paper", "sinvad@code", "argus", "argus-adaptive", "latte")
-    assert max(rows[name].confirmed.high for name in codes) < rows["natural"].confirmed.low
+    assert max(rows[name].accepted.high for name in codes) < rows["natural"].accepted.low
     painted = {entry.name for entry in yardstick.ROWS if entry.fresh}
     sizes = {name: row.l2 for name, row in rows.items() if row.l2 and name not in painted}
     assert min(sizes, key=sizes.__getitem__) == "cw"
@@ -194,11 +194,11 @@ def test_what_the_page_concludes_holds_in_the_stored_rows():
 def test_what_the_page_concludes_of_colour_holds_in_the_stored_rows():
     path = STORED[0].parent / "cifar10.json"
     rows = {row.method: row for row in files.read(path).rows}
-    chance = rows.pop(files.NULL).confirmed.value
-    best = sorted(rows, key=lambda name: -rows[name].confirmed.value)
+    chance = rows.pop(files.NULL).accepted.value
+    best = sorted(rows, key=lambda name: -rows[name].accepted.value)
     assert best[:3] == ["natural", "pgd", "cw"]
     told_apart = {name for name, row in rows.items() if row.p is not None and row.p < 0.05}
-    below = {name for name in told_apart if rows[name].confirmed.value < chance}
+    below = {name for name in told_apart if rows[name].accepted.value < chance}
     codes = {"sinvad@paper", "sinvad@code", "argus", "argus-adaptive", "latte"}
     assert below == {*codes, "tensorfuzz", "diffchaser"}
     assert told_apart - below == {"natural", "pgd"}

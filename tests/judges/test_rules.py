@@ -68,27 +68,27 @@ def a_rule(name, low, high):
     return DecisionRule(signals=(name,), weights=(1.0,), bias=0.0, low=low, high=high)
 
 
-def test_a_verdict_needs_every_training_and_an_image_of_the_domain():
-    """Log-odds of two trainings: both sure, one unsure, opposite, both refusing, nothing at all."""
-    zero = torch.zeros(5)
+def test_a_verdict_follows_the_mean_of_trainings_that_do_not_contradict_each_other():
+    """Log-odds of two trainings: both sure, one unsure, opposite, both refusing, nothing at all, one a little below."""
+    zero = torch.zeros(6)
     first, second = (
         Signals(
-            torch.zeros(5, dtype=torch.int64),
+            torch.zeros(6, dtype=torch.int64),
             torch.tensor(odds),
             zero,
-            torch.tensor([5.0, 5.0, 5.0, 5.0, -5.0]),
+            torch.tensor([5.0, 5.0, 5.0, 5.0, -5.0, 5.0]),
             zero,
             zero,
             zero,
         )
-        for odds in ([4.0, 4.0, 4.0, -4.0, 4.0], [4.0, 0.0, -4.0, -4.0, 4.0])
+        for odds in ([4.0, 4.0, 4.0, -4.0, 4.0, 4.0], [4.0, 0.0, -4.0, -4.0, 4.0, 2.0])
     )
     both = {"label_kept": a_rule("classifiers", 0.1, 0.9), "domain": a_rule("something", 0.5, 1.0)}
     words, chances = verdict_words(both, [first, second])
-    assert words == ["kept", "unsure", "unsure", "lost", "foreign"]
+    assert words == ["kept", "unsure", "unsure", "lost", "foreign", "kept"]
     assert chances[2] == pytest.approx(0.5)
-    split = replace(first, seen=torch.full((5,), -1))  # model families disagree about the class
-    assert verdict_words(both, [split])[0] == ["unsure"] * 4 + ["foreign"]
+    split = replace(first, seen=torch.full((6,), -1))  # model families disagree about the class
+    assert verdict_words(both, [split])[0] == ["unsure"] * 4 + ["foreign", "unsure"]
 
 
 def test_error_rates_leave_split_ones_out_and_count_the_unsure():

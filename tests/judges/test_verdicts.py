@@ -13,6 +13,7 @@ from judged import made_run, quick_judge, splits, test_run
 
 import hardcase as hc
 from hardcase import companions
+from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.judges import held_out, judge as panel_judges, panel, verdicts
 from hardcase.judges.calibration import Calibration
@@ -148,6 +149,27 @@ def test_a_verdict_does_not_hang_on_company(judge, tmp_path):
         judged = judge_run(other, judge)
         words = [judged.verdicts[name]["verdict"] for name in judged.findings["id"].to_pylist()]
         assert words == (first + first)[: len(words)]
+
+
+def test_the_command_says_the_same_of_the_run_of_half_of_it_and_of_the_run_doubled(
+    judge, tmp_path, monkeypatch, capsys
+):
+    """``hardcase judge RUN --judge DIR``, as somebody types it, and what it leaves in the folders."""
+    monkeypatch.chdir(tmp_path)
+    whole = test_run(tmp_path / "whole")
+    pairs = pairs_of(whole, range(len(whole)))
+    x, y, found = pairs.original, pairs.expected, from_bytes(pairs.x)
+    made_run(tmp_path / "half", x[::2], y[::2], found[::2])
+    made_run(tmp_path / "doubled", *(torch.cat([each, each]) for each in (x, y, found)))
+    answers = {}
+    for name in ("whole", "half", "doubled"):
+        typed = ["judge", name, "--judge", str(judge.folder), "--progress", "none"]
+        assert main(typed) == 0, capsys.readouterr().err
+        rows = pq.read_table(tmp_path / name / "verdicts/part-00000.parquet").to_pylist()
+        answers[name] = [(row["verdict"], row["p_kept"]) for row in rows]
+    assert len({word for word, _ in answers["whole"]}) > 1
+    assert answers["half"] == answers["whole"][::2]
+    assert answers["doubled"] == answers["whole"] * 2
 
 
 def test_controls_are_judged_blind_and_counted(judge, tmp_path):

@@ -257,7 +257,6 @@ TRICKS = {
     "code behind a line": code(lambda own: {"model": own}, "a\nb.py"),
     "pickle": pickled,
     "TorchScript": script,
-    "metrics": lambda folder, victim: begin_as(folder, metrics=str(victim / "file")),
     "address": lambda folder, victim: begin_as(folder, model=f"http://127.0.0.1:{victim.port}/v2/models/m/infer"),
     "hub's model": named(model=STRANGER),
     "weights of a hub's model": named(model=f"w.pt@{STRANGER}"),

@@ -21,7 +21,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from hardcase.cli.options import begin
+from hardcase.cli.options import begin, silence
 from hardcase.companions import companion_verbs, load_verb
 from hardcase.environment import ADDRESS_SPACE, keep_freed, redact, sanitize
 from hardcase.errors import (
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         build()(args=words, prog_name="hardcase")
     try:
         _check_memory(words)
-        with _counting_interrupts():
+        with _counting_interrupts(), silence.ended(_computing(words)):
             asked = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
             code = asked() if callable(asked) else asked
         sys.stdout.flush()  # a result that nobody can read is no success
@@ -209,6 +209,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         end_lost_calls(False)
         begin(())
+
+
+def _computing(words: Sequence[str]) -> str:
+    """The verb of a command that may compute for long without a line; empty for all others, and
+    where a person is asked or wants no words.
+    """
+    verbs = {verb.name for verb in VERBS} - {*_LIGHT, "init"}
+    if not words or words[0] not in verbs or {"-q", "--quiet", "-h", "--help", "--ask"} & {*words}:
+        return ""
+    return words[0]
 
 
 def _unwritable() -> str:

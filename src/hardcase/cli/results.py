@@ -54,8 +54,7 @@ def config_of(
             f"{run.folder} was started from Python, so its model and data cannot be found by name.",
             fix="hc.replay or hc.shrink in Python",
         )
-    for name in ("metrics", "cluster"):  # no verb that looks back needs them
-        values.pop(name, None)
+    values.pop("cluster", None)  # no verb that looks back needs it
     asked = {name: getattr(flags, name) for name in ASKED}
     asked = {name: value for name, value in {**asked, **given}.items() if value}
     stored = parse(values)

@@ -343,9 +343,8 @@ def _folds(people: People) -> tuple[Folds, str]:
 
 def fitted(rules: Rules, trainings: Sequence[Signals], people: People) -> DecisionRule:
     """Return the rule of a kept label with scale and thresholds that people's answers give;
-    unchanged where they gave one answer only.
-
-    Every training must be on the right side of a threshold, as in `verdict_words`.
+    unchanged where they gave one answer only. The mean over the trainings is what counts, as in
+    `verdict_words`.
     """
     rule = rules["label_kept"]
     truth = people.label_kept
@@ -355,12 +354,12 @@ def fitted(rules: Rules, trainings: Sequence[Signals], people: People) -> Decisi
     evidence = rule.evidence(Signals.average(trainings)).cpu().repeat(2)
     answers = [people.half(number).label_kept == 1 for number in (1, 2)]
     scaled = fit_to_people(rule, evidence, torch.cat(answers))
-    chances = torch.stack([scaled.probability(each).cpu() for each in trainings])
+    chances = torch.stack([scaled.probability(each).cpu() for each in trainings]).mean(0)
     agreed = truth >= 0  # what people are split about is neither right nor wrong
     kept = (truth[agreed] == 1).double()
-    high = precise_from(chances.amin(0)[agreed], kept, 1 - kept)
+    high = precise_from(chances[agreed], kept, 1 - kept)
     # rated losses are few: the first image that people kept ends what is called lost
-    low = 1 - precise_from(1 - chances.amax(0)[agreed], 1 - kept, kept, settled=1)
+    low = 1 - precise_from(1 - chances[agreed], 1 - kept, kept, settled=1)
     return replace(scaled, low=min(low, high), high=high)
 
 

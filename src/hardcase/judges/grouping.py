@@ -56,21 +56,21 @@ class Group:
 
 
 def group_findings(
-    run: Run, confirmed: Bool[Tensor, " t"], features: Tensor | None, rng: torch.Generator
+    run: Run, accepted: Bool[Tensor, " t"], features: Tensor | None, rng: torch.Generator
 ) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
-    """Group the confirmed findings of a run by the judge's features of all findings, or without
+    """Group the accepted findings of a run by the judge's features of all findings, or without
     these by their pixels.
 
     Returns:
         Columns for all findings (the group's name, whether one stands for it), and what run.json
         says of each group.
     """
-    rows = confirmed.nonzero().squeeze(1)
-    names: list[str | None] = [None] * len(confirmed)
+    rows = accepted.nonzero().squeeze(1)
+    names: list[str | None] = [None] * len(accepted)
     columns: dict[str, list[Any]] = {
         "group": names,
-        "representative": [False] * len(confirmed),
-        "closest": [False] * len(confirmed),
+        "representative": [False] * len(accepted),
+        "closest": [False] * len(accepted),
     }
     place = rows.tolist()
     own = thumbnails(run, place) if features is None else features[rows]

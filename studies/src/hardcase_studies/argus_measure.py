@@ -1,5 +1,5 @@
 """The measures of ARGUS (MSE, SSIM, LD, ER, SR): what a method made of each original, how like it that is, how often it fails, and
-what a judge confirms.
+what a judge accepts.
 
 Axes: `n` seeds, `k` classes, `t` images that fail. Distances compare an image with its seed, in [0, 1] units.
 """
@@ -162,7 +162,7 @@ def admit(judge: TrainedJudge, subjects: Sequence[Subject], seeds: Sequence[Imag
     for subject in subjects:
         if subject.hash in own:
             raise Problem(
-                f"{subject.name} is one of the judge's own networks.", "It would confirm its own mistakes.",
+                f"{subject.name} is one of the judge's own networks.", "It would accept its own mistakes.",
                 fix="another network, or --set judge=false",
             )  # fmt: skip
     x = torch.cat([images.x for images in seeds])
@@ -175,7 +175,7 @@ def admit(judge: TrainedJudge, subjects: Sequence[Subject], seeds: Sequence[Imag
 
 
 def judged(judge: TrainedJudge, witness: Witness, label: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """For each original the share of its sampled images that fail, are valid and keep its label; NaN where nothing was made."""
+    """For each original the share of its sampled images that fail and keep its label; NaN where nothing was made."""
     label = label.to(witness.left.device)
     seed, place = (witness.left & witness.there).nonzero(as_tuple=True)
     good = torch.zeros_like(witness.left)
@@ -275,7 +275,7 @@ class Measured:
     """A method on all originals of all repeats. `lost` counts originals whose reconstruction already fails, which have no other
     place here; `alike` is the LD of each original when only images of an SSIM of `LIKE` or more count, `made` how many images
     were made of it, `mse` and `ssim` are means over a sample of those, failing or not, and `judged` the share of it that fails
-    and that a judge confirms (None without a judge). `kept` says which originals the network classifies correctly, as they are and
+    and that a judge accepts (None without a judge). `kept` says which originals the network classifies correctly, as they are and
     once they are encoded and decoded. `sample` holds up to `SAMPLE` images of every original, lost ones included; `there` says
     which places are filled."""
 
@@ -356,10 +356,10 @@ def _measured(
     findings = on_cpu(shard.findings)
     made = witness.made.cpu()
     each = per_seed(findings, images.x, failing=shard.counts.failing.cpu(), looked=made)
-    confirmed = judged(bar.judge, witness, images.y)[alive] if bar and bar.judge else None
+    keeping = judged(bar.judge, witness, images.y)[alive] if bar and bar.judge else None
     far, like = witness.likeness(images)
     return Measured(
-        seeds=each.take(alive), kept=_kept(subject, method.space, images)[alive], alike=_alike(findings, images)[alive], made=made[alive].double(), judged=confirmed,
+        seeds=each.take(alive), kept=_kept(subject, method.space, images)[alive], alike=_alike(findings, images)[alive], made=made[alive].double(), judged=keeping,
         mse=far[alive], ssim=like[alive], sample=witness.x.cpu(), there=witness.there.cpu(),
         findings=findings, lost=int((~alive).sum()), originals=len(images),
     )  # fmt: skip

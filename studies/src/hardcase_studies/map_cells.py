@@ -1,4 +1,4 @@
-"""How many cells of a map hold a confirmed failure: the map's search beside the same search without a map.
+"""How many cells of a map hold an accepted failure: the map's search beside the same search without a map.
 
 All arms start from the same seeds, have the same witnesses and ask subject and witnesses as often; methods that end early
 are run again with other random numbers until they have asked as often. The primary comparison is with "natural, again and
@@ -105,7 +105,7 @@ def run(bench: Bench) -> Outcome:
             cells[arm].append(filled)
             asked[arm].append(each)
     return Outcome(
-        "cells of a map with a confirmed failure",
+        "cells of a map with an accepted failure",
         [_table(cells, asked, text, len(grid), count, lab.notes)],
     )
 
@@ -194,7 +194,7 @@ def _table(
         rows.append(
             {
                 "arm": f"{arm} (primary comparison)" if arm == PRIMARY else arm,
-                "cells with a confirmed failure": finite_mean(own).text(".1f"),
+                "cells with an accepted failure": finite_mean(own).text(".1f"),
                 "map (natural) over it": None if arm == MAP else times,
                 "map (natural) above it": None
                 if arm == MAP

@@ -89,13 +89,13 @@ def _sections(bench: Bench, here: Lab) -> Table:
             * (here.covered(_beside(seeds, done, kept), [CRITERION], profile)[CRITERION] - before)
             for kept in (torch.ones_like(near), near)
         ]
-        valid = cluster_means(near.double(), done.findings.seed)
-        rows.append([name, len(near), mean(valid, scale=100), *(f"{gain:.2f}" for gain in gains)])
+        legible = cluster_means(near.double(), done.findings.seed)
+        rows.append([name, len(near), mean(legible, scale=100), *(f"{gain:.2f}" for gain in gains)])
     columns = [
-        "made by", "images", f"valid by {NEIGHBOURS} neighbours, %", "KMNC gained, points", "by the valid ones",
+        "made by", "images", f"label kept by {NEIGHBOURS} neighbours, %", "KMNC gained, points", "by these",
     ]  # fmt: skip
     notes = [
-        f"valid: most of the {NEIGHBOURS} nearest training images (L2 of pixels) have the seed's label; mean over seeds",
+        f"label kept by neighbours: most of the {NEIGHBOURS} nearest training images (L2 of pixels) have the seed's label; mean over seeds",
         f"KMNC (100 sections) of the {len(seeds)} seeds alone: {100 * before:.2f} %; one draw of seeds, no interval",
     ]
     return Table("KMNC with a generator, and with nearest neighbours", columns, rows, notes)

@@ -6,14 +6,18 @@ plain its noise is, and only then got the key. The readings are numbers; the ima
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.judges import panel
 from hardcase.judges.controls import LOSSES, UNCHANGED, count_controls, plant_controls
+from hardcase.judges.judge import TrainedJudge
 from hardcase.judges.visible import visible_change
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate, auroc_interval
@@ -23,85 +27,123 @@ from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab
 
 PARTS = ("images", "originals", "expected", "method", "digit", "noise")
-"""Arrays of a file of readings; `digit` is -1 where none was read and -2 where nobody was asked, `noise` is 0 none, 1 faint,
-2 plain, -1 not asked."""
+"""Arrays of a file of readings: `digit` is -1 where none was read and -2 where nobody was asked, `noise` is 0 none, 1 faint,
+2 plain, -1 not asked. Two more may be there: `sure` (whether the reader was) and `chosen` (how the images were, in words)."""
+UNMODIFIED = "unmodified"
+ALL = "all but unmodified"
 
 
 def run(bench: Bench) -> Outcome:
-    """``--data mnist5k --set readings=FILE.npz runs=DIR,DIR``: what the judge of the data accepts of what was read blind."""
+    """``--data mnist5k --set readings=FILE.npz runs=DIR,DIR``: what two trainings of the judge accept of what was read blind.
+
+    ``--set sets=N`` plants the controls of each run N times.
+    """
     if "readings" not in bench.options:
         raise Problem("blind readings are not part of hardcase.", fix="--set readings=FILE.npz")
-    with np.load(Path(str(bench.options["readings"])), allow_pickle=False) as stored:
-        read = {name: stored[name] for name in PARTS}
+    file = Path(str(bench.options["readings"]))
+    with np.load(file, allow_pickle=False) as stored:
+        read = dict(stored)
+    missing = [name for name in PARTS if name not in read]
+    if missing:
+        raise Problem(
+            f"{file} has no array {missing[0]!r}.", f"a file of readings has {', '.join(PARTS)}"
+        )
     lab = Lab(bench)
-    bench.say("judge")
-    judge = panel.trained(lab.train, lab.test, seed=bench.seed, device=bench.device)
+    judges: dict[int, TrainedJudge] = {}
+    for seed in (bench.seed, bench.seed + 1):
+        bench.say(f"judge {seed}")
+        judges[seed] = panel.trained(lab.train, lab.test, seed=seed, device=bench.device)
     pairs = ImagePairs(
         torch.from_numpy(read["images"]),
         torch.from_numpy(read["originals"]),
         torch.from_numpy(read["expected"]).long(),
     )
-    words = np.array(judge(pairs).verdict)
+    tables = [_verdicts(read, pairs, judges)]
+    if (read["noise"] >= 0).any():
+        tables.append(_noise(pairs, torch.from_numpy(read["noise"])))
+    if bench.names("runs", ()):
+        tables.append(_controls(bench, judges))
+    name = "blind-readings" if file.stem == "readings" else f"blind-readings-{file.stem}"
+    return Outcome(name, tables)
+
+
+def _verdicts(
+    read: Mapping[str, np.ndarray], pairs: ImagePairs, judges: Mapping[int, TrainedJudge]
+) -> Table:
+    """What each judge accepts, and calls lost, beside what was read: by method, and by how sure the reader was."""
     looked = read["digit"] > -2
+    changed = looked & (read["method"] != UNMODIFIED)
+    parts = {name: looked & (read["method"] == name) for name in sorted({*read["method"][looked]})}
+    parts[ALL] = changed
+    if "sure" in read:
+        parts |= {"reader sure": changed & read["sure"], "reader unsure": changed & ~read["sure"]}
     kept = read["digit"] == read["expected"]
     rows: list[list[Cell]] = []
-    for name in [*sorted(set(read["method"][looked].tolist())), "all but unmodified"]:
-        rows_of = looked & (
-            read["method"] != "unmodified" if name.startswith("all") else read["method"] == name
-        )
-        accepted, lost = rows_of & (words == "kept"), rows_of & np.isin(words, ("lost", "foreign"))
-        rows.append(
-            [
-                name,
-                int(rows_of.sum()),
-                str(Rate(int((rows_of & kept).sum()), int(rows_of.sum()))),
-                str(Rate(int((accepted & kept).sum()), int(accepted.sum()))),
-                str(Rate(int((accepted & kept).sum()), int((rows_of & kept).sum()))),
-                str(Rate(int((lost & ~kept).sum()), int(lost.sum()))),
-            ]
-        )
-    asked = read["noise"] >= 0
-    ranked: list[list[Cell]] = []
+    for seed, judge in judges.items():
+        words = np.array(judge(pairs).verdict)
+        accepted, lost = words == "kept", np.isin(words, ("lost", "foreign"))
+        for name, part in parts.items():
+            rows.append(
+                [
+                    f"{name}, judge {seed}",
+                    int(part.sum()),
+                    _share(kept, part),
+                    _share(kept, part & accepted),
+                    _share(accepted, part & kept),
+                    _share(~kept, part & lost),
+                ]
+            )
+    columns = (
+        "images", "read", "label read as kept", "accepted: right", "accepted, of kept", "lost: right",
+    )  # fmt: skip
+    chosen = str(read.get("chosen", "how they were chosen is not said"))
+    return Table(
+        "Verdicts against a blind reading", columns, rows, (f"one reader; images: {chosen}",)
+    )
+
+
+def _share(hits: np.ndarray, of: np.ndarray) -> str:
+    return str(Rate(int((hits & of).sum()), int(of.sum())))
+
+
+def _noise(pairs: ImagePairs, noise: Tensor) -> Table:
+    """How the measured numbers rank images that a reader calls noisy above those that are not."""
+    asked = noise >= 0
+    rows: list[list[Cell]] = []
     numbers = visible_change(pairs)
     for name in ("noise", "saturated", "root_mean_square"):
-        score = torch.tensor(numbers[name])[torch.from_numpy(asked)]
+        score = torch.tensor(numbers[name])[asked]
         for least, degree in ((1, "faint or plain"), (2, "plain")):
-            area = auroc_interval(score, torch.from_numpy(read["noise"][asked] >= least))
+            area = auroc_interval(score, noise[asked] >= least)
             text = f"{area['value']:.3f} [{area['low']:.3f}, {area['high']:.3f}]"
-            ranked.append([name, degree, text, area["yes"], area["no"]])
-    return Outcome(
-        "blind-readings",
-        [
-            Table(
-                "Verdicts against a blind reading",
-                ("method", "read", "label read as kept", "accepted: right", "accepted, of kept", "lost: right"),
-                rows,
-                ("one reader; of sinvad all accepted findings and a random part of the others were read, so its share of kept is too high",),
-            ),
-            Table("Visible noise against a blind reading", ("number", "noise read as", "AUROC", "noisy", "not"), ranked, ()),
-            _controls(bench, lab),
-        ],
-    )  # fmt: skip
+            rows.append([name, degree, text, area["yes"], area["no"]])
+    columns = ("number", "noise read as", "AUROC", "noisy", "not")
+    return Table("Visible noise against a blind reading", columns, rows, ())
 
 
-def _controls(bench: Bench, lab: Lab) -> Table:
-    """What two trainings of the judge make of the controls of some runs."""
+def _controls(bench: Bench, judges: Mapping[int, TrainedJudge]) -> Table:
+    """What each judge makes of the controls of some runs."""
     rows: list[list[Cell]] = []
-    for seed in (bench.seed, bench.seed + 1):
-        judge = panel.trained(lab.train, lab.test, seed=seed, device=bench.device)
+    sets = bench.size("sets", 1, 5)
+    for seed, judge in judges.items():
         for folder in bench.names("runs", ()):
             stored = Run(Path(folder))
-            controls = plant_controls(stored)
-            found = count_controls(controls, judge(controls.pairs).verdict)
-            kinds = found["kinds"]
-            found_by_kind = [
-                f"{kinds[kind]['lost']} of {kinds[kind]['planted']}" for kind in LOSSES
-            ]
-            plain = kinds[UNCHANGED]
+            planted = [plant_controls(stored, seed=number) for number in range(sets)]
+            found = [count_controls(each, judge(each.pairs).verdict) for each in planted]
             rows.append(
-                [f"{stored.record['method']}, judge {seed}", *found_by_kind, found["accepted"], f"{plain['kept']} of {plain['planted']}"]
-            )  # fmt: skip
+                [
+                    f"{stored.record['method']}, judge {seed}",
+                    *(_planted(found, kind, "lost") for kind in LOSSES),
+                    sum(each["accepted"] for each in found),
+                    _planted(found, UNCHANGED, "kept"),
+                ]
+            )
     columns = ("run", *(f"found: {kind}" for kind in LOSSES), "losses accepted", "unchanged kept")
-    return Table(
-        "Planted label losses", columns, rows, ("found: called lost, or no image of the data",)
-    )
+    notes = (f"found: called lost, or no image of the data; {sets} set(s) of controls of each run",)
+    return Table("Planted label losses", columns, rows, notes)
+
+
+def _planted(found: list[dict[str, Any]], kind: str, word: str) -> str:
+    """How many controls of a kind were called so, of how many, over all sets."""
+    rows = [each["kinds"][kind] for each in found]
+    return f"{sum(row[word] for row in rows)} of {sum(row['planted'] for row in rows)}"

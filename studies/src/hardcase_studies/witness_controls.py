@@ -2,7 +2,7 @@
 
 Each search is printed with (a) the same search without witnesses whose candidates are offered to them afterwards, at the
 same budget and with restarts, (b) the same search told a wrong label: in a space of appearance, which cannot draw another
-class, what is confirmed then is confirmed falsely; a generating space can draw it, so there (b) asks what the image shows, (c) random codes and the neighbourhood of findings;
+class, what is accepted then is accepted falsely; a generating space can draw it, so there (b) asks what the image shows, (c) random codes and the neighbourhood of findings;
 then (d) every scorer as the subject and the subject retrained, (e) rivals, (f) what witnesses hide, (g) a blind study.
 A row whose controls were not run is not printed.
 """
@@ -58,8 +58,8 @@ from hardcase_studies.witness_world import (
     JUDGES,
     SeedOutcomes,
     WitnessWorld,
-    accepted,
     accepted_unchanged,
+    are_accepted,
     errs,
     gain,
     half,
@@ -78,7 +78,7 @@ from hardcase_studies.witness_world import (
 )
 
 WEAK = 0.02
-"""A row with more false confirmations is marked weak."""
+"""A row with more falsely accepted images is marked weak."""
 REGION = 0.25
 """Share of neighbours at a tenth of its size that must fail too for a finding to be natural."""
 ROUNDS = 8
@@ -145,7 +145,7 @@ def run(bench: Bench) -> Outcome:
         " witnesses, judges and scorers",
         "rates are of seeds attempted (classified correctly, reconstruction keeps the label), one outcome each; brackets: 95 %, "
         "t over seeds and trainings, Wilson's with one training, none with two",
-        "confirmed (as stored results call it): accepted by the usual judge; untaught: the same by a judge that was never taught anything of bending",
+        "accepted: by the usual judge; untaught: the same by a judge that was never taught anything of bending",
         *([f"{missing} search(es) not measured: the time was up"] if missing else []),
         *(
             f"{row.search.name}: {len(row.found)} of {len(here)} trainings measured"
@@ -367,7 +367,7 @@ def wrong_label(
     *,
     subject: Model | None = None,
 ) -> SeedOutcomes:
-    """Witnesses must say a random other label y′, the subject must not; `confirmed` is then what the judge confirms as y′."""
+    """Witnesses must say a random other label y′, the subject must not; `accepted` is then what the judge accepts as y′."""
     other = torch.randint(1, len(seeds.classes), (len(seeds),), generator=rng)
     told = replace(seeds, y=(seeds.y + other) % len(seeds.classes))
     subject = subject or here.subject
@@ -384,7 +384,7 @@ def wrong_label(
     claimed = replace(claimed, seed=right.to(claimed.seed.device)[claimed.seed])
     spent = shard.counts.queries + shard.counts.gradients
     passes = (1 + len(here.witnesses)) * spent.cpu().double()
-    return shows(here.judges.get("confirmed"), scored(here, claimed, told, right, passes), seeds)
+    return shows(here.judges.get("accepted"), scored(here, claimed, told, right, passes), seeds)
 
 
 def shows(judge: Judge | None, part: SeedOutcomes, seeds: Images) -> SeedOutcomes:
@@ -394,8 +394,8 @@ def shows(judge: Judge | None, part: SeedOutcomes, seeds: Images) -> SeedOutcome
     found = part.found
     if judge is None:
         return part
-    told = accepted(judge, found, seeds)
-    own = accepted(judge, replace(found, expected=seeds.y[found.seed]), seeds) & ~told
+    told = are_accepted(judge, found, seeds)
+    own = are_accepted(judge, replace(found, expected=seeds.y[found.seed]), seeds) & ~told
     shown = {"told": told, "seed": own, "neither": ~told & ~own}
     columns = {f"shows {name}": part.share(hit) for name, hit in shown.items()}
     return replace(part, columns={**part.columns, **columns})
@@ -580,7 +580,7 @@ def _rates(parts: Sequence[SeedOutcomes]) -> dict[str, Cell]:
     """What every table says first of a search."""
     return {
         "found": share_of(parts, "failing"),
-        "confirmed": share_of(parts, "confirmed"),
+        "accepted": share_of(parts, "accepted"),
         "untaught": share_of(parts, "untaught"),
         "two of three scorers keep the label": share_of(parts, "most"),
         "all three": share_of(parts, "all"),
@@ -599,21 +599,21 @@ def _rival_table(rivals: Mapping[str, Sequence[SeedOutcomes]], rows: Sequence[Se
 
 
 def _hidden(here: Sequence[WitnessWorld], seeds: Images, rows: Sequence[SearchRow]) -> Table:
-    """Among findings of the search without witnesses: confirmed ones on which witnesses err as well."""
+    """Among findings of the search without witnesses: accepted ones on which witnesses err as well."""
     table: list[list[Cell]] = []
     for row in rows:
         some = everyone = total = 0
         for each, part in zip(here, row.control("alone")):
             found = part.found
-            sure = accepted(each.judges["confirmed"], found, seeds)
+            sure = are_accepted(each.judges["accepted"], found, seeds)
             wrong = torch.stack([errs(one, found.x, found.expected) for one in each.witnesses])
             some += int((sure & wrong.any(0)).sum())
             everyone += int((sure & wrong.all(0)).sum())
             total += int(sure.sum())
         table.append([row.search.name, total, some, everyone])
     return Table(
-        "f. What witnesses hide: confirmed findings of the same search without witnesses",
-        ["search", "confirmed", "of these a witness errs too", "all witnesses err too"],
+        "f. What witnesses hide: accepted findings of the same search without witnesses",
+        ["search", "accepted", "of these a witness errs too", "all witnesses err too"],
         table,
         ["a search with witnesses excludes these by design"],
     )
@@ -623,13 +623,13 @@ def _hidden(here: Sequence[WitnessWorld], seeds: Images, rows: Sequence[SearchRo
 
 
 def _wrong_label_cells(search: StudiedSearch, wrong: Sequence[SeedOutcomes]) -> dict[str, Cell]:
-    """Control b: false confirmations in a space of appearance, what is drawn in a generating one."""
+    """Control b: falsely accepted images in a space of appearance, what is drawn in a generating one."""
 
     def told(name: str, *, generating: bool) -> str:
         return share_of(wrong, name) if search.generates is generating else "–"
 
     return {
-        "b. wrong label confirmed (appearance)": told("confirmed", generating=False),
+        "b. wrong label accepted (appearance)": told("accepted", generating=False),
         "by the untaught judge": told("untaught", generating=False),
         "b. shows the told label (generating)": told("shows told", generating=True),
         "the seed's label": told("shows seed", generating=True),
@@ -642,16 +642,16 @@ def _headline_row(row: SearchRow) -> dict[str, Cell]:
     offered, wrong = row.control("filtered"), row.control("wrong")
     credited = {
         judge: points(gain(together(row.found, judge), together(offered, judge)))
-        for judge in ("confirmed", "untaught")
+        for judge in ("accepted", "untaught")
     }
     false = max(rate(together(wrong, judge)).value for judge in JUDGES)
     return {
         "search": row.search.name,
         **_rates(row.found),
-        "confirmed without witnesses": share_of(row.control("alone"), "confirmed"),
-        "a. confirmed, filter instead of search": share_of(offered, "confirmed"),
+        "accepted without witnesses": share_of(row.control("alone"), "accepted"),
+        "a. accepted, filter instead of search": share_of(offered, "accepted"),
         "its passes a seed": float(together(offered, "passes").nanmean()),
-        "credited to witnesses, points": credited["confirmed"],
+        "credited to witnesses, points": credited["accepted"],
         "credited, untaught judge": credited["untaught"],
         **_wrong_label_cells(row.search, wrong),
         "mark": "weak" if false > WEAK and not row.search.generates else "",
@@ -659,18 +659,18 @@ def _headline_row(row: SearchRow) -> dict[str, Cell]:
 
 
 def _matched(rows: Sequence[SearchRow], rivals: Mapping[str, Sequence[SeedOutcomes]]) -> Table:
-    """Confirmed with an image L2 of at most so much."""
+    """Accepted with an image L2 of at most so much."""
     parts: dict[str, Sequence[SeedOutcomes]] = {}
     for row in rows:
         parts[row.search.name] = row.found
         parts[f"{row.search.name}, filter"] = row.control("filtered")
     table: list[list[Cell]] = []
     for name, found in {**parts, **rivals}.items():
-        own = together(found, "confirmed")
+        own = together(found, "accepted")
         near = together(found, "l2").nan_to_num(torch.inf)
         cells = [percent(rate(torch.where(near <= most, own, 0 * own))) for most in MATCHED]
         table.append([name, *cells, median(together(found, "size"))])
-    columns = [f"confirmed with L2 ≤ {most:g}" for most in MATCHED]
+    columns = [f"accepted with L2 ≤ {most:g}" for most in MATCHED]
     return Table("Rates at matched size", ["method", *columns, "median code size"], table)
 
 
@@ -706,11 +706,11 @@ def _neighbourhood(rows: Sequence[SearchRow]) -> Table:
 
 
 def _ceilings(here: Sequence[WitnessWorld], seeds: Images) -> list[str]:
-    """What the judges make of the unaltered seeds: no search can be confirmed more often than about that."""
+    """What the judges make of the unaltered seeds: no search can be accepted more often than about that."""
     usual, untaught = (
         sum(accepted_unchanged(each.judges[name], seeds) for each in here) / len(here)
         for name in JUDGES
     )
     return [
-        f"of the unaltered seeds the usual judge confirms {usual:.1%}, the untaught one {untaught:.1%}"
+        f"of the unaltered seeds the usual judge accepts {usual:.1%}, the untaught one {untaught:.1%}"
     ]

@@ -126,7 +126,7 @@ def _networks(bench: Bench) -> WitnessWorld:
     codes = Lab(bench, splits=(lab.train, lab.test), subject=subject).space
     config = bench.options.get("judge_training")
     judge = panel.trained(lab.train, lab.test, config=config, device=bench.device)
-    return WitnessWorld(subject, witnesses, (scorer,), {"confirmed": judge}, codes)
+    return WitnessWorld(subject, witnesses, (scorer,), {"accepted": judge}, codes)
 
 
 def _searches(here: WitnessWorld, seeds: Images) -> dict[str, Any]:
@@ -186,17 +186,17 @@ def _methods(here: WitnessWorld, seeds: Images) -> list[Method]:
 
 
 def _rates(found: Mapping[str, SeedOutcomes], opening: Opening) -> Table:
-    offered = together([found["natural, filter"]], "confirmed")
+    offered = together([found["natural, filter"]], "accepted")
     rows: list[list[Cell]] = []
     for name, one in found.items():
-        shares = [share_of([one], key) for key in ("failing", "witnessed", "confirmed", "all")]
-        more = points(gain(together([one], "confirmed"), offered))
+        shares = [share_of([one], key) for key in ("failing", "witnessed", "accepted", "all")]
+        more = points(gain(together([one], "accepted"), offered))
         attempted = int(one.columns["failing"].isfinite().sum())
         credit = more if name in ("natural", "sinvad-gradient") else ""
         rows.append([name, attempted, *shares, credit, f"{median(together([one], 'l2')):.2f}"])
     columns = [
-        "search", "searched", "failing", "witnessed", "confirmed", "label kept by a network that no search asks",
-        "confirmed: points more than the filter", "median L2",
+        "search", "searched", "failing", "witnessed", "accepted", "label kept by a network that no search asks",
+        "accepted: points more than the filter", "median L2",
     ]  # fmt: skip
     notes = [
         opening.words,
@@ -208,11 +208,11 @@ def _rates(found: Mapping[str, SeedOutcomes], opening: Opening) -> Table:
 
 
 def _sizes(found: Mapping[str, SeedOutcomes]) -> Table:
-    """Confirmed with an image L2 of at most so much: a larger change is no merit."""
+    """Accepted with an image L2 of at most so much: a larger change is no merit."""
     rows: list[list[Cell]] = []
     for name, one in found.items():
-        own, near = (together([one], key) for key in ("confirmed", "l2"))
+        own, near = (together([one], key) for key in ("accepted", "l2"))
         near = near.nan_to_num(inf)
         rows.append([name, *(percent(rate(torch.where(near <= m, own, 0 * own))) for m in MATCHED)])
-    columns = ["search", *(f"confirmed with L2 ≤ {most:g}" for most in MATCHED)]
-    return Table("Confirmed at matched size", columns, rows)
+    columns = ["search", *(f"accepted with L2 ≤ {most:g}" for most in MATCHED)]
+    return Table("Accepted at matched size", columns, rows)

@@ -43,7 +43,7 @@ from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab, read_rightly
 from hardcase_study.agreement import crossed_interval
 
-JUDGES: Mapping[str, tuple[str, ...]] = {"confirmed": (), "untaught": ("bending",)}
+JUDGES: Mapping[str, tuple[str, ...]] = {"accepted": (), "untaught": ("bending",)}
 """What each judge is not taught: the second was never told that bending keeps a label, nor that it loses one."""
 ENLARGED = 64
 """Pixels of a side that the network of LPIPS has enough of."""
@@ -66,7 +66,7 @@ class WitnessWorld:
         subject: The network under test.
         witnesses: Take part in the search.
         scorers: Networks that no search asks, for digits from images that no witness learned from.
-        judges: For digits the usual judge (``confirmed``) and one whose training leaves bending out (``untaught``).
+        judges: For digits the usual judge (``accepted``) and one whose training leaves bending out (``untaught``).
         codes: The codes of a VAE, where one is searched.
         surrogates: Networks whose gradients stand for those of a subject that gives none.
         precision: Arithmetic of searches on a GPU; findings count in the subject's own.
@@ -287,7 +287,7 @@ def scored(
     values: dict[str, Tensor] = {
         "failing": torch.ones(len(found)),
         "witnessed": found.witnessed,
-        **{name: accepted(judge, found, seeds) for name, judge in here.judges.items()},
+        **{name: are_accepted(judge, found, seeds) for name, judge in here.judges.items()},
         "most": torch.where(right.isnan(), right, 2 * right > len(here.scorers)),
         "all": torch.where(right.isnan(), right, right == len(here.scorers)),
         **{f"scorer {i}": kept for i, kept in enumerate(keeps, 1)},
@@ -328,7 +328,7 @@ def looks_apart(
     return torch.cat(parts)
 
 
-def accepted(judge: Judge, found: Findings, seeds: Images) -> Bool[Tensor, " t"]:
+def are_accepted(judge: Judge, found: Findings, seeds: Images) -> Bool[Tensor, " t"]:
     """Which findings a judge accepts as keeping their label."""
     pairs = ImagePairs(found.x, seeds.x[found.seed], found.expected)
     return torch.tensor([word == "kept" for word in judge(pairs).verdict], dtype=torch.bool)

@@ -191,12 +191,12 @@ def notes_of(settings: Sequence[Setting]) -> list[str]:
     first = settings[0]
     test = first.lab.test
     right = [accuracy(one.world.subject, test) for one in settings]
-    judge = first.world.judges["confirmed"].card
+    judge = first.world.judges["accepted"].card
     return [
         f"{len(first.lab.train)} training images; of {len(test)} test images subjects read {min(right):.1%} to {max(right):.1%} "
         f"rightly, the judge {judge['accuracy']:.1%}",
-        f"of the {len(first.seeds)} seeds themselves, unchanged, the judge confirms "
-        f"{accepted_unchanged(first.world.judges['confirmed'], first.seeds):.1%}",
+        f"of the {len(first.seeds)} seeds themselves, unchanged, the judge accepts "
+        f"{accepted_unchanged(first.world.judges['accepted'], first.seeds):.1%}",
         f"trained apart: a subject in {first.seconds:.0f} s, the judge in {judge['seconds']:.0f} s",
     ]
 
@@ -305,7 +305,7 @@ def settings_of(bench: Bench) -> list[Setting]:
     rows = torch.arange(len(drawn))
     return [
         Setting(
-            world=WitnessWorld(subject, (), again, {"confirmed": judge}),
+            world=WitnessWorld(subject, (), again, {"accepted": judge}),
             seeds=drawn.take(rows[:count]),
             other=drawn.take(rows[count:]),
             lab=Lab(bench, splits=(lab.train, lab.test), subject=subject),
@@ -316,15 +316,15 @@ def settings_of(bench: Bench) -> list[Setting]:
 
 
 def _tuned(bench: Bench, one: Setting, entry: Entry, passes: int) -> dict[str, Any]:
-    """The setting with most confirmed seeds among others' seeds; the first of equals, which is the default."""
+    """The setting with most accepted seeds among others' seeds; the first of equals, which is the default."""
     if len(entry.settings) == 1:
         return entry.settings[0]
 
-    def confirmed(options: dict[str, Any]) -> float:
-        told = _cell(bench, one, one.other, entry, options, passes).columns["confirmed"]
+    def share_accepted(options: dict[str, Any]) -> float:
+        told = _cell(bench, one, one.other, entry, options, passes).columns["accepted"]
         return float(told.nan_to_num(0).sum())
 
-    return max(entry.settings, key=confirmed)
+    return max(entry.settings, key=share_accepted)
 
 
 def _cell(
@@ -439,8 +439,8 @@ def rows_of(bench: Bench, found: Mapping[tuple[str, int], Measured]) -> list[Yar
 
 def _as_row(bench: Bench, one: Measured, p: float | None) -> YardstickRow:
     parts = one.outcomes
-    failing, confirmed = together(parts, "failing"), together(parts, "confirmed")
-    again = torch.where(confirmed > 0, 1 - together(parts, "all"), torch.nan)
+    failing, accepted = together(parts, "failing"), together(parts, "accepted")
+    again = torch.where(accepted > 0, 1 - together(parts, "all"), torch.nan)
     return YardstickRow(
         method=one.entry.name,
         data=bench.data,
@@ -450,7 +450,7 @@ def _as_row(bench: Bench, one: Measured, p: float | None) -> YardstickRow:
         trainings=len(parts),
         attempted=int(failing.isfinite().sum()),
         failing=_share(failing),
-        confirmed=_share(confirmed),
+        accepted=_share(accepted),
         again=_share(again),
         l2=_known(median(together(parts, "l2"))),
         lpips=_known(median(together(parts, "lpips"))),
@@ -490,14 +490,14 @@ def _known(value: float) -> float | None:
 
 def _adjusted(found: Mapping[tuple[str, int], Measured], passes: int) -> dict[str, float]:
     """p-values of all methods against the null at one budget, corrected by Holm."""
-    null = together(found[NULL, passes].outcomes, "confirmed")
+    null = together(found[NULL, passes].outcomes, "accepted")
     names = [
         name
         for name, budget in found
         if budget == passes and name != NULL and not found[name, budget].entry.fresh
     ]
-    confirmed = {name: together(found[name, passes].outcomes, "confirmed") for name in names}
-    corrected = holm([_pvalue(confirmed[name], null) for name in names])
+    accepted = {name: together(found[name, passes].outcomes, "accepted") for name in names}
+    corrected = holm([_pvalue(accepted[name], null) for name in names])
     return dict(zip(names, corrected, strict=True))
 
 
@@ -530,9 +530,9 @@ def _table(
         *more,
         f"{name} at most; trainings of the subject: {trainings}; intervals over seeds and, where there are several, trainings",
         "settings were chosen on other seeds of the first training; all trainings have the same seeds, generators, witnesses and judge",
-        "confirmed: accepted by one judge (networks), fixed before and asked by no search; of attempted seeds",
-        "groups: of confirmed findings; cells: of a 10 x 10 map with a confirmed finding, over all trainings (digits: stroke, slant; colour: brightness, contrast)",
-        "to a confirmed failure: what all seeds cost over the number of seeds that are confirmed",
+        "accepted: by one judge (networks), fixed before and asked by no search; of attempted seeds",
+        "groups: of accepted findings; cells: of a 10 x 10 map with an accepted finding, over all trainings (digits: stroke, slant; colour: brightness, contrast)",
+        "to an accepted failure: what all seeds cost over the number of seeds that are accepted",
         f"LPIPS on AlexNet, of images enlarged where they are smaller than {SMALLEST} pixels",
         f"training of generators, witnesses and the judge is not counted; up to {READ} images per method stand ready for "
         "`hardcase study serve OUT/blind`, which nobody has answered",
@@ -543,21 +543,21 @@ def _table(
 
 def _row(one: Measured, null: Measured, adjusted: float | None) -> dict[str, Cell]:
     parts = one.outcomes
-    confirmed = together(parts, "confirmed")
+    accepted = together(parts, "accepted")
     failing = together(parts, "failing")
-    of_failing = torch.where(failing > 0, confirmed, torch.nan)
-    again = torch.where(confirmed > 0, 1 - together(parts, "all"), torch.nan)
+    of_failing = torch.where(failing > 0, accepted, torch.nan)
+    again = torch.where(accepted > 0, 1 - together(parts, "all"), torch.nan)
     compared = ""
     if one is not null and not one.entry.fresh:
-        compared = points(gain(confirmed, together(null.outcomes, "confirmed")))
+        compared = points(gain(accepted, together(null.outcomes, "accepted")))
     spent = float(together(parts, "passes").nanmean())
     return {
         "method": one.entry.name,
         "searched": int(failing.isfinite().sum()),
         "failing": _percent(failing),
-        "confirmed": _percent(confirmed),
-        "confirmed, by training": _by_training(confirmed),
-        "confirmed of failing": _percent(of_failing),
+        "accepted": _percent(accepted),
+        "accepted, by training": _by_training(accepted),
+        "accepted of failing": _percent(of_failing),
         "points above random conditions": compared,
         "p, Holm": "" if adjusted is None else f"{adjusted:.3g}",
         "median L2": _number(median(together(parts, "l2")), ".2f"),
@@ -567,22 +567,22 @@ def _row(one: Measured, null: Measured, adjusted: float | None) -> dict[str, Cel
         "a retraining fails too": _percent(again),
         "passes per seed": f"{spent:.0f}",
         "ms per seed": f"{1000 * one.seconds:.1f}",
-        "passes to a confirmed failure": _each(spent, confirmed, ".0f"),
-        "seconds to a confirmed failure": _each(one.seconds, confirmed, ".2f"),
+        "passes to an accepted failure": _each(spent, accepted, ".0f"),
+        "seconds to an accepted failure": _each(one.seconds, accepted, ".2f"),
         "passes per candidate": f"{one.weight:.2f}",
         "setting": json.dumps(dict(one.setting)) if one.setting else "",
     }
 
 
-def _by_training(confirmed: Float[Tensor, "n t"]) -> str | None:
+def _by_training(accepted: Float[Tensor, "n t"]) -> str | None:
     """The least and the greatest share of a training."""
-    each = confirmed.nanmean(0)
+    each = accepted.nanmean(0)
     return f"{float(each.min()):.1%} to {float(each.max()):.1%}" if len(each) > 1 else None
 
 
-def _each(spent: float, confirmed: Float[Tensor, "n t"], form: str) -> str:
-    """What was spent per seed, over the share of seeds that are confirmed."""
-    share = float(confirmed.nanmean())
+def _each(spent: float, accepted: Float[Tensor, "n t"], form: str) -> str:
+    """What was spent per seed, over the share of seeds that are accepted."""
+    share = float(accepted.nanmean())
     return format(spent / share, form) if share > 0 else "none"
 
 
@@ -594,14 +594,14 @@ def _percent(table: Tensor) -> str | None:
     return percent(seed_rate(table)) if bool(table.isfinite().any()) else None
 
 
-def _confirmed(part: SeedOutcomes) -> Tensor:
-    """Rows of the findings that are confirmed."""
-    return (part.columns["confirmed"][part.found.seed] > 0).nonzero().squeeze(1)
+def _accepted(part: SeedOutcomes) -> Tensor:
+    """Rows of the findings that are accepted."""
+    return (part.columns["accepted"][part.found.seed] > 0).nonzero().squeeze(1)
 
 
 def _groups(part: SeedOutcomes) -> int:
-    """Groups of confirmed findings by the pixels of what was found, within pairs of classes."""
-    found = part.found.take(_confirmed(part))
+    """Groups of accepted findings by the pixels of what was found, within pairs of classes."""
+    found = part.found.take(_accepted(part))
     if not len(found):
         return 0
     features = from_bytes(found.x).flatten(1)
@@ -613,7 +613,7 @@ def _groups(part: SeedOutcomes) -> int:
 def _cells(parts: Sequence[SeedOutcomes]) -> int:
     seeds = parts[0].seeds
     grid = grid_of(MAPS[seeds.x.shape[1]], seeds)
-    shown = [part.found.x[_confirmed(part)] for part in parts]
+    shown = [part.found.x[_accepted(part)] for part in parts]
     return len(set(cells_of(grid, torch.cat(shown))) - {-1}) if any(map(len, shown)) else 0
 
 

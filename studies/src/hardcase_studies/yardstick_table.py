@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
@@ -54,12 +54,13 @@ class YardstickRow(_Strict):
         trainings: Trainings of the subject.
         attempted: Seeds, over all trainings.
         failing: Seeds with a failing image, of attempted.
-        confirmed: Seeds whose nearest failing image is valid and keeps its label, of attempted.
-        again: Confirmed images that a retraining of the subject misreads too.
+        accepted: Seeds whose nearest failing image keeps its label, says a judge, of attempted; files
+            of before call it ``confirmed``.
+        again: Accepted images that a retraining of the subject misreads too.
         l2: Median distance of failing images from their seeds.
         lpips: How far they look from them, median; none where its network was not fetched.
-        groups: Groups of confirmed images.
-        cells: Cells of the map with a confirmed image.
+        groups: Groups of accepted images.
+        cells: Cells of the map with an accepted image.
         spent: Mean passes per seed.
         milliseconds: Of the search, per seed.
         p: Against random conditions, corrected by Holm; none for the null and for seeds of its own.
@@ -75,7 +76,7 @@ class YardstickRow(_Strict):
     trainings: int = Field(gt=0)
     attempted: int = Field(ge=0)
     failing: Share
-    confirmed: Share
+    accepted: Share = Field(validation_alias=AliasChoices("accepted", "confirmed"))
     again: Share | None
     l2: float | None = Field(ge=0)
     lpips: float | None = Field(default=None, ge=0)
@@ -99,8 +100,8 @@ class YardstickRow(_Strict):
 
     @model_validator(mode="after")
     def _possible(self) -> YardstickRow:
-        if self.confirmed.value > self.failing.value + 1e-9:
-            raise ValueError(f"{self.method}: more seeds are confirmed than fail")
+        if self.accepted.value > self.failing.value + 1e-9:
+            raise ValueError(f"{self.method}: more seeds are accepted than fail")
         if self.spent > 1.02 * self.passes:
             raise ValueError(
                 f"{self.method}: {self.spent:.0f} passes were spent, {self.passes} allowed"
@@ -157,8 +158,8 @@ def merged(old: YardstickTable, new: Sequence[YardstickRow]) -> YardstickTable:
 # The page: a table that sorts by a click, and a plot of shares against passes.
 
 COLUMNS = (
-    "method", "budget", "searched", "failing", "confirmed", "of failing", "p", "L2", "LPIPS", "groups", "cells", "retraining fails too",
-    "passes spent", "ms", "passes to a confirmed failure",
+    "method", "budget", "searched", "failing", "accepted", "of failing", "p", "L2", "LPIPS", "groups", "cells", "retraining fails too",
+    "passes spent", "ms", "passes to an accepted failure",
 )  # fmt: skip
 STYLE = """body{font:15px system-ui;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#222;background:#fff}
 table{border-collapse:collapse;width:100%}th,td{padding:.3rem .6rem;text-align:right;border-bottom:1px solid #ddd}
@@ -177,7 +178,7 @@ def page(table: YardstickTable) -> str:
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Yardstick</title>'
         f"<style>{STYLE}</style><h1>Yardstick</h1><p>Methods at equal network passes on the same seeds. "
-        "<b>Confirmed</b>: the nearest failing image of a seed is valid and keeps its label, by one judge "
+        "<b>Accepted</b>: the nearest failing image of a seed keeps its label, says one judge (networks) "
         f"that no search asks. Grey rows are random draws of declared conditions.</p>{body}<script>{SORT}</script></html>"
     )
 
@@ -185,7 +186,7 @@ def page(table: YardstickTable) -> str:
 def _setting(rows: Sequence[YardstickRow]) -> str:
     first = rows[0]
     title = f"{first.data}, {first.subject}, {first.trainings} training(s)"
-    ordered = sorted(rows, key=lambda row: (row.passes, -row.confirmed.value))
+    ordered = sorted(rows, key=lambda row: (row.passes, -row.accepted.value))
     head = "".join(f'<th><button type="button">{name}</button></th>' for name in COLUMNS)
     lines = "".join(_line(row) for row in ordered)
     return f"<h2>{html.escape(title)}</h2>{_plot(rows)}<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
@@ -197,8 +198,8 @@ def _line(row: YardstickRow) -> str:
         (row.passes, row.budget),
         (row.attempted, f"{row.attempted:,}"),
         (row.failing.value, _percent(row.failing)),
-        (row.confirmed.value, _percent(row.confirmed)),
-        _ratio(row.confirmed.value, row.failing.value, ".0%"),
+        (row.accepted.value, _percent(row.accepted)),
+        _ratio(row.accepted.value, row.failing.value, ".0%"),
         (row.p, _number(row.p, ".2g")),
         (row.l2, _number(row.l2, ".2f")),
         (row.lpips, _number(row.lpips, ".3f")),
@@ -207,7 +208,7 @@ def _line(row: YardstickRow) -> str:
         (row.again.value if row.again else None, _percent(row.again)),
         (row.spent, f"{row.spent:.0f}"),
         (row.milliseconds, f"{row.milliseconds:.1f}"),
-        _ratio(row.spent, row.confirmed.value, ".0f"),
+        _ratio(row.spent, row.accepted.value, ".0f"),
     ]
     shown = "".join(
         f'<td data-v="{html.escape(str("" if value is None else value))}">{html.escape(text)}</td>'
@@ -232,7 +233,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _plot(rows: Sequence[YardstickRow]) -> str:
-    """Share confirmed against passes spent, a point per row with its interval, the budgets joined."""
+    """Share accepted against passes spent, a point per row with its interval, the budgets joined."""
     spent = [max(row.spent, 1.0) for row in rows]
     low, high = math.log10(min(spent)) - 0.1, math.log10(max(spent)) + 0.3
 
@@ -243,12 +244,12 @@ def _plot(rows: Sequence[YardstickRow]) -> str:
     marks = []
     for name in sorted({row.method for row in rows}):
         own = sorted((row for row in rows if row.method == name), key=lambda row: row.passes)
-        points = [place(row, row.confirmed.value) for row in own]
+        points = [place(row, row.accepted.value) for row in own]
         marks.append(
             f'<polyline fill="none" stroke="#888" points="{" ".join(f"{x:.0f},{y:.0f}" for x, y in points)}"/>'
         )
         for row, (x, y) in zip(own, points, strict=True):
-            top, bottom = place(row, row.confirmed.high)[1], place(row, row.confirmed.low)[1]
+            top, bottom = place(row, row.accepted.high)[1], place(row, row.accepted.low)[1]
             marks.append(f'<path d="M{x:.0f} {top:.0f}V{bottom:.0f}" stroke="#06c" opacity=".3"/>')
             marks.append(
                 f'<circle cx="{x:.0f}" cy="{y:.0f}" r="4" fill="#06c"><title>{html.escape(name)}</title></circle>'
@@ -261,7 +262,7 @@ def _plot(rows: Sequence[YardstickRow]) -> str:
         f'<text x="4" y="{324 - 300 * share:.0f}" font-size="11" fill="currentColor">{100 * share:.0f} %</text>'
         for share in (0, 0.5, 1)
     )
-    label = "Share of seeds confirmed against passes spent per seed, logarithmic"
+    label = "Share of seeds accepted against passes spent per seed, logarithmic"
     return (
         f'<svg viewBox="0 0 900 340" role="img" aria-label="{label}">{ticks}{"".join(marks)}</svg>'
     )
