@@ -40,7 +40,7 @@ def figures() -> Iterator[Figure]:
     model = load_model("zoo:lenet5", Loading(train=train, test=test, device=device, seed=0))
     images = test.sample(count=min(IMAGES, len(test)), seed=0)
     box = condition_box(Conditions.load("scanner"), images.shape)
-    measure_risk(model, images.first(32), box, draws=16)
+    measure_risk(model, images.first(32), box, samples=16)
     begun = perf_counter()
     table = measure_risk(model, images, box, samples=DRAWS)
     risk = perf_counter() - begun
@@ -81,7 +81,7 @@ def _photographs(device: str, count: int = PHOTOGRAPHS) -> Iterator[Figure]:
     ids = tuple(f"made/{i}" for i in range(count))
     images = Images(x, y, ids, tuple(map(str, range(answers[0].shape[1]))), "made photographs")
     box = condition_box(Conditions.load("handheld"), images.shape)
-    measure_risk(model, images.first(1), box, draws=2, costs=False)
+    measure_risk(model, images.first(1), box, samples=2, costs=False)
     begun = perf_counter()
     measure_risk(model, images, box, samples=DRAWS)
     told = f"seconds, {DRAWS} draws: {count} photographs, handheld, {FETCHED}, {device}"

@@ -2,8 +2,8 @@
 
 ADAPT's own code, one seed at a time on two cores with LeNet-5, made 490 adversarial inputs a minute with its strategy, 290 with its
 DeepXplore and 210 with its DLFuzz, and covered 0.71 of the neurons (NC, 0.5) with ten seeds together. torchattacks and foolbox are
-compared where they can be imported: ``pip install --no-deps --target PEERS torchattacks foolbox eagerpy gitpython gitdb smmap
-requests`` and ``HARDCASE_PEERS=PEERS``.
+compared where they can be imported: ``pip install --no-deps --target PEERS torchattacks foolbox adv-lib eagerpy gitpython gitdb
+smmap requests urllib3`` and ``HARDCASE_PEERS=PEERS``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from time import perf_counter
+from time import perf_counter, process_time
 from unittest import mock
 
 import torch
@@ -35,12 +35,17 @@ from hardcase.registry import resolve
 from hardcase.spaces.pixel import Unclipped
 from hardcase.tensors import from_bytes
 from hardcase.types import Answer, Budget, Images, Method, Probe
+from hardcase_studies.peers import library
 
 COMMAND = "python -m benchmarks whitebox"
 THEIRS = {"adapt": 490, "deepxplore": 290, "dlfuzz": 210}
 
 
-def figures() -> Iterator[Figure]:
+PARTS = ("per-minute", "shares", "attacks")
+"""What can be measured by itself: ``--only shares,attacks``."""
+
+
+def figures(only: Sequence[str] = PARTS) -> Iterator[Figure]:
     train, test = data.load("mnist5k", split="train"), data.load("mnist5k", split="test")
     nets = [
         Subject(zoo.trained_classifier(f"lenet{i}", train, test)[0], name=f"lenet{i}")
@@ -49,16 +54,18 @@ def figures() -> Iterator[Figure]:
     subject, peers = nets[0], tuple(nets[1:])
     profile = Profiles(from_bytes(test.x[:1]), lambda: train)
     seeds = usable(subject, test)
-    yield from per_minute(subject, profile, seeds)
-    units = adapt_neurons(profile, subject)
-    yield from union_at_equal_tests(subject, profile, seeds.first(10), units)
-    for name, method, others in (
+    if "per-minute" in only:
+        yield from per_minute(subject, profile, seeds)
+        units = adapt_neurons(profile, subject)
+        yield from union_at_equal_tests(subject, profile, seeds.first(10), units)
+    shares = (
         ("deepxplore", deepxplore(subject=subject, peers=peers, profile=profile), peers),
         ("dlfuzz", dlfuzz(subject=subject, profile=profile), ()),
         ("adapt", adapt(subject=subject, profile=profile, gradients=60), ()),
-    ):
+    )
+    for name, method, others in shares if "shares" in only else ():
         yield from share(name, subject, others, method, seeds.first(256))
-    if (theirs := other_libraries()) is not None:
+    if "attacks" in only and (theirs := other_libraries()) is not None:
         yield from attacks(subject, seeds.first(512), theirs)
 
 
@@ -185,33 +192,40 @@ class Counted:
 def share(
     name: str, subject: Subject, peers: tuple[Subject, ...], method: Method, seeds: Images
 ) -> Iterator[Figure]:
-    """How much of a campaign's time its networks take, forward and backward, and tests found a second."""
+    """How much of a campaign's processor time its networks take, forward and backward, with one thread, and tests found a
+    second of it: what else runs on the machine does not count.
+    """
     shares, rates = [], []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     for _ in range(3):
         counted = Counted(subject)
         campaign = Campaign(
             subject=counted, method=method, peers=peers, keep=parse_keep(method.keep), batch=512
         )
-        begun = perf_counter()
+        begun = process_time()
         shard = run_shard(
             campaign,
             seeds,
             limits(overlay(Budget(), method.budget), len(seeds)),
             guides=method.guides,
         )
-        whole = perf_counter() - begun
-        shares.append(seconds(lambda c=counted: _bare(c.calls, (subject, *peers), seeds)) / whole)
+        whole = process_time() - begun
+        begun = process_time()
+        _bare(counted.calls, (subject, *peers), seeds)
+        shares.append((process_time() - begun) / whole)
         rates.append(int(shard.counts.failing.sum()) / whole)
+    torch.set_num_threads(threads)
     yield _figure(
         f"{name}-model-share",
         statistics.median(shares),
-        "of the campaign's time",
+        "of the campaign's processor time, one thread",
         "forward and backward, bare",
     )
     yield _figure(
         f"{name}-tests-per-second",
         statistics.median(rates),
-        "failing candidates a second",
+        "failing candidates a second, one thread",
         "equal settings",
     )
 
@@ -253,6 +267,7 @@ def _steps(
     """
     torchattacks, foolbox = theirs
     model = foolbox.PyTorchModel(subject.net, bounds=(0, 1))  # type: ignore[attr-defined]
+    adv_lib: Callable[..., Tensor] = library("adv_lib.attacks").pgd_linf
     rivals: dict[str, dict[str, Callable[[], Tensor]]] = {
         "pgd": {
             "torchattacks": lambda: torchattacks.PGD(subject.net, eps=0.3, alpha=0.01875, steps=40)(
@@ -261,6 +276,9 @@ def _steps(
             "foolbox": lambda: foolbox.attacks.LinfPGD(abs_stepsize=0.01875, steps=40)(
                 model, x, y, epsilons=0.3
             )[1],  # type: ignore[attr-defined]
+            "adv-lib": lambda: adv_lib(
+                subject.net, x, y, ε=0.3, steps=40, absolute_step_size=0.01875
+            ),
         },
         "fgsm": {
             "torchattacks": lambda: torchattacks.FGSM(subject.net, eps=0.3)(x, y),  # type: ignore[attr-defined]

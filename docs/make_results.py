@@ -501,6 +501,7 @@ GOALS: dict[str, tuple[str, float]] = {
     "dlfuzz-model-share": ("≥", 0.75),
     "pgd-speedup-torchattacks": ("≥", 6),
     "pgd-speedup-foolbox": ("≥", 6),
+    "pgd-speedup-adv-lib": ("≥", 6),
     "coverage-six-units-lenet5": ("≤", 2),
     "coverage-six-units-resnet18-memory": ("≤", 2),
     "ray-2-speedup": ("≥", 1.7),

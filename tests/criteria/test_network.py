@@ -10,11 +10,13 @@ from hardcase.criteria.network import (
     LayerTap,
     Selection,
     activated,
+    channel_means,
     join_taps,
     select,
     trace_layers,
 )
 from hardcase.errors import Problem
+from hardcase.methods.neurons import FixedRange
 from hardcase.models.subject import Subject
 
 X = torch.rand(3, 1, 12, 12)
@@ -191,3 +193,13 @@ def test_unknown_layers_are_named():
     graph = trace_layers(Subject(small_net()), X)
     with pytest.raises(Problem, match="no layer 'conv9'"):
         select(graph, "0+conv9", "unit")
+
+
+def test_a_mean_in_two_steps_is_torchs_and_only_means_are_pushed():
+    layer = Layer("conv", "conv", (3, 5, 7), 0)
+    values = torch.rand(4, 3, 5, 7, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.equal(channel_means(layer, values), values.mean((2, 3)))
+    kept = FixedRange(layer)(values)
+    assert torch.equal(kept, LayerTap(layer, "means and range")(values))
+    (slope,) = torch.autograd.grad(kept.sum(), values)
+    assert torch.equal(slope, torch.full_like(values, 1 / 35))

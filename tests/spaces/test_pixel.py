@@ -99,3 +99,18 @@ def test_black_squares_only_darken_and_only_inside():
 def test_a_rectangle_that_does_not_fit_is_refused(space):
     with pytest.raises(Problem, match="does not fit"):
         seeds_in(space)
+
+
+def test_the_grid_holds_its_images_and_passes_every_gradient_on():
+    x = (
+        3 * torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0)) - 1
+    ).requires_grad_()
+    grid = to_grid(x)
+    assert torch.equal(grid.detach(), to_grid(x.detach()))
+    levels = grid.detach() * 255
+    assert torch.allclose(levels, levels.round(), atol=1e-4)
+    weight = torch.rand_like(x)
+    (slope,) = torch.autograd.grad((weight * grid).sum(), x)
+    assert torch.equal(slope, weight)  # also where it was clamped
+    with torch.no_grad():
+        assert not to_grid(x).requires_grad

@@ -177,8 +177,7 @@ class Linf:
         return torch.clamp(z, low, centre + radius, out=low)
 
     def size(self, change: Tensor) -> Float[Tensor, " m"]:
-        size: Tensor = torch.linalg.vector_norm(flat(change), ord=math.inf, dim=1)
-        return size
+        return flat(change).abs().amax(1)
 
 
 @dataclass(frozen=True, slots=True)

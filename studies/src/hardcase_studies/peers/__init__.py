@@ -83,7 +83,7 @@ def machine() -> str:
             (line.partition(": ")[2] for line in lines if line.startswith("model name")), name
         )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{name}, {torch.get_num_threads()} threads on {cores} cores of it"
+    return f"{name}, threads: {torch.get_num_threads()}, cores: {cores}"
 
 
 def versions(*names: str) -> str:
