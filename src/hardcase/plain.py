@@ -42,11 +42,11 @@ def opened(path: Path, *, most: int = SMALL, links: bool = False) -> Iterator[Bi
     """
     handle = os.open(path, os.O_RDONLY | _NO_WAITING | (0 if links else _NO_LINKS))
     with open(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError("it is not a plain file")
-        if found.st_size > most:
-            raise OSError(f"it has {found.st_size:,} bytes; at most {most:,} are read")
+        if status.st_size > most:
+            raise OSError(f"it has {status.st_size:,} bytes; at most {most:,} are read")
         yield file
 
 
@@ -83,7 +83,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     level: list[Any] = [values]
     for _ in range(DEEPEST):
         inner = [each.values() if isinstance(each, dict) else each for each in level]
-        level = [one for each in inner for one in each if isinstance(one, dict | list)]
+        level = [child for each in inner for child in each if isinstance(child, dict | list)]
         if not level:
             return values
     raise ValueError("it is nested too deeply")
