@@ -98,13 +98,22 @@ teams:  ## plug-ins with MLflow, Lightning, transformers and MAITE, then FiftyOn
 
 PEERS := attackbenchlib==2.0.2 foolbox==3.3.4 eagerpy torchattacks==3.5.1 adv-lib==0.2.8 adversarial-robustness-toolbox==1.20.1 imagecorruptions==1.1.2
 
-peers:  ## libraries of others in an environment beside .venv, and what they say of us; then python -m benchmarks peers
+# WEIGHTS: the published ResNet-20 of CIFAR-10 as a file of safetensors; PHOTOS: 1,000 photographs of ImageNet's validation, REAL: their labels
+ON_CIFAR10 := $(if $(WEIGHTS),--data cifar10 --set model=$(WEIGHTS))
+ON_PHOTOS := $(if $(PHOTOS),--data 'folder:$(PHOTOS)?labels=prefix&split=all')
+
+peers:  ## libraries of others in an environment beside .venv, and what they say of us; then python -m benchmarks peers; WEIGHTS=FILE PHOTOS=FOLDER REAL=FILE
 	test -x $(VENV)-peers/bin/python || $(PYTHON) -m venv $(VENV)-peers
 	$(VENV)-peers/bin/pip install -q torch==2.13.0 -e . tqdm six opencv-python-headless scikit-image
 	$(VENV)-peers/bin/pip install -q --no-deps $(PEERS)
-	$(VENV)-peers/bin/hardcase reproduce peers-attacks --keep results
-	$(VENV)-peers/bin/hardcase reproduce peers-corruptions --keep results
-	$(VENV)-peers/bin/hardcase reproduce peers-probability --keep results
+	$(VENV)-peers/bin/hardcase reproduce peers-attacks $(ON_CIFAR10) --keep results
+	$(VENV)-peers/bin/hardcase reproduce peers-corruptions $(ON_PHOTOS) --keep results
+	$(VENV)-peers/bin/hardcase reproduce peers-probability $(ON_CIFAR10) --keep results
+ifdef PHOTOS
+	for name in efficientnet-lite0 efficientnet-lite1 efficientnet-lite2 resnet50-imagenet mobilenetv2-imagenet; do \
+	  $(VENV)-peers/bin/hardcase fetch model $$name || exit; done
+	$(VENV)-peers/bin/hardcase reproduce peers-accuracy $(ON_PHOTOS) $(if $(REAL),--set real=$(REAL)) --keep results
+endif
 
 way-in: venv  ## a newcomer's way in a clean home, and every command of the first pages with every kind of model, stopped in each phase; says what cannot be had
 	$(BIN)/pip install -q -c constraints.txt transformers timm

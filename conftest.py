@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -55,6 +56,17 @@ def pytest_runtest_protocol(item):
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_timer_is_of_the_tests():
+    """There is one such timer in a process: `HANGS` has it, not a command that a test calls."""
+    from hardcase import errors
+
+    none = {name: lambda *given, **how: None for name in vars(faulthandler) if "later" in name}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(errors, "faulthandler", SimpleNamespace(**none))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -48,10 +48,11 @@ def collect(
     result: str | None = "bench-cpu",
     about: Mapping[str, Any] | None = None,
 ) -> None:
-    """Print each figure as it comes and add it to the stored result of this commit.
+    """Print each figure as it comes and add it to the stored result.
 
-    A result is of one commit: rows that another one measured are dropped. Every row has the load of
-    the machine when it was measured and the hash of the code that was imported by then.
+    Every row has its own commit, the load of the machine when it was measured and the hash of the
+    code that was imported by then. Rows that are not measured now stay as they are: `stale_rows`
+    says which are older than their code, and pages mark those of other commits than the last.
 
     Args:
         figures: Measured one after the other as they are asked for.
@@ -67,8 +68,6 @@ def collect(
     path = RESULTS / f"{result}.json"
     record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     now = commit()
-    if record.get("commit") != now:
-        record = {}
     record = {**ABOUT, **record, **(about or {}), "name": result, "columns": COLUMNS}
     exercised = dict(record.get("exercised", {}))
     known = {row["name"]: row for row in record["rows"]}
@@ -80,7 +79,8 @@ def collect(
         load = round(os.getloadavg()[0], 2)
         known[figure.name] = {**asdict(figure), "commit": now, "load": load, "code": code}
         record["rows"] = sorted(known.values(), key=lambda row: str(row["name"]))
-        record["exercised"] = exercised
+        codes = {row["code"] for row in known.values()}
+        record["exercised"] = {name: exercised[name] for name in sorted(codes & set(exercised))}
         record["command"] = COMMANDS.get(result, figure.command)
         write(path, record)
 

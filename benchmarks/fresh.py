@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.settle import ALIASES, RESULTS, SMALL, Job
+from benchmarks.settle import RESULTS, SMALL, Job
 from hardcase_studies.fresh import Digests, digest_of, study_of
 
 
@@ -51,7 +51,7 @@ def results_by_study() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in sorted(RESULTS.glob("*.json")):
         study = study_of(json.loads(path.read_text(encoding="utf-8"))["command"])
-        found.setdefault(ALIASES.get(study, study), []).append(path.stem)
+        found.setdefault(study, []).append(path.stem)
     return found
 
 

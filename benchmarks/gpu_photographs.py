@@ -37,8 +37,8 @@ from hardcase.conditions.risk import measure_risk
 from hardcase.data.sources import load
 from hardcase.imaging import fused
 from hardcase.models.load import Loading, load_model
-from hardcase.models.tiles import campaign_tile
 from hardcase.randomness import Rng, keys_of
+from hardcase.runs.tiles import campaign_tile
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images, Model, Seeds
 

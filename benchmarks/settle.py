@@ -3,8 +3,8 @@
 ``python -m benchmarks.settle stored --minutes 8 --keep build/results`` makes every result of ``results/`` again, by the command
 that it names; ``tables`` are the papers' tables that are worth a GPU, in order of value, ``open`` those of them that are not stored.
 Some run on the GPU and the others on CPU cores beside it. A result is written as soon as its study ends; a study that was stopped
-goes on in the next call.
-``--small`` runs everything at the size of a few minutes on two cores, ``--list`` prints the commands, ``--only NAME,NAME`` chooses.
+goes on in the next call. ``--list`` prints the commands, ``--only NAME,NAME`` chooses.
+``--small --cores 2 --minutes 60`` runs every study instead, once, in a form that ends in minutes on two cores; ``--only`` then names studies.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 
 from hardcase_studies.argus_curve import STOPS
 from hardcase_studies.coverage import CONTROLS, GUIDES, QUEUE
+from hardcase_studies.fresh import study_of
 from hardcase_studies.stored import commit
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -137,10 +138,6 @@ def stored_jobs(results: Path = RESULTS) -> list[Job]:
     return jobs
 
 
-ALIASES = {"faults": "features-rq1"}
-"""Studies that had another name when their result was stored."""
-
-
 def job_of(name: str, command: str) -> Job:
     """The job that repeats a stored command line."""
     words = shlex.split(command)
@@ -159,9 +156,8 @@ def job_of(name: str, command: str) -> Job:
         else:
             given[word] = next(rest)
     flags += [f"{key}={given[key]}" for key in ("--seed", "--repeats") if key in given]
-    study = ALIASES.get(words[2], words[2])
     return Job(
-        name=name, study=study, data=given["--data"], gpu=given.get("--device") != "cpu",
+        name=name, study=study_of(command), data=given["--data"], gpu=given.get("--device") != "cpu",
         flags=tuple(flags), sets=tuple(sets),
     )  # fmt: skip
 
@@ -342,12 +338,17 @@ def open_jobs() -> list[Job]:
     return [job for job in table_jobs() if job.name not in done]
 
 
+def small_jobs() -> list[Job]:
+    """The small form of every study that has one."""
+    return [Job(name=study, study=study, gpu=False) for study in SMALL]
+
+
 LISTS = {"tables": table_jobs, "stored": stored_jobs, "open": open_jobs}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("lists", nargs="+", choices=list(LISTS))
+    parser.add_argument("lists", nargs="*", choices=list(LISTS), default="stored")
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--keep", type=Path, default=Path("build/results"))
     parser.add_argument("--work", type=Path, default=Path("build/settle"))
@@ -358,11 +359,10 @@ def main() -> int:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--list", action="store_true")
     asked = parser.parse_args()
-    jobs = [job for name in asked.lists for job in LISTS[name]()]
+    lists = [asked.lists] if isinstance(asked.lists, str) else asked.lists
+    jobs = small_jobs() if asked.small else [job for name in lists for job in LISTS[name]()]
     if asked.only:
         jobs = [job for job in jobs if job.name in asked.only.split(",")]
-    if asked.small:
-        jobs = [replace(job, after=()) for job in jobs if job.study in SMALL and not job.part]
     wanted = [job for job in jobs if not _is_kept(asked.keep / f"{job.name}.json")]
     if asked.list:
         for job in wanted:

@@ -323,7 +323,8 @@ def speed_gpu(tables: Tables, figure: Any) -> None:
 
 def peers_attacks(tables: Tables, figure: Any) -> None:
     record = stored(tables.results / "peers-attacks.json")
-    titles = list(dict.fromkeys(row["table"] for row in record["rows"]))
+    curves = [row["table"] for row in record["rows"] if row["column"] == "optimality" and not row["value"].startswith("none")]
+    titles = list(dict.fromkeys(curves))  # where images fail at one distance alone there is no curve
     for axis, title in zip(figure.subplots(1, len(titles), sharex=True), titles, strict=True):
         rows = tables.rows("peers-attacks", title)
         dots(axis, [(name, estimate(row["optimality"]), OURS if name == "ours" else THEIRS) for name, row in rows.items()], "optimality")
@@ -536,15 +537,18 @@ def _goals(asked: str, results: Path) -> str:
     there = [name for name in names.split() if (results / f"{name}.json").is_file()]
     rows = {row: cells for name in there for row, cells in Tables(results).rows(name).items()}
     wanted = chosen[0].split(" / ") if chosen else [name for name in rows if _goal(name, rows[name])]
+    last = {row: stored(results / f"{name}.json")["commit"] for name in there for row in Tables(results).rows(name)}
+    older = {name for name in wanted if name in rows and rows[name].get("commit", last[name]) != last[name]}
     cells = []
     for name in (one for one in wanted if one in rows):
         value, goal = float(rows[name]["value"]), _goal(name, rows[name])
         missed = goal and (value < goal[1] if goal[0] == "≥" else value > goal[1])
         said = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
         unit = re.split(r" \(|, (?!less)|: ", str(rows[name]["unit"]))[0]
-        cells.append([name, f"{f'**{said}**' if missed else said} {unit}", f"{goal[0]} {goal[1]:,g}" if goal else "–"])
+        cells.append([f"{name} †" if name in older else name, f"{f'**{said}**' if missed else said} {unit}", f"{goal[0]} {goal[1]:,g}" if goal else "–"])
     lines = [*_grid(["figure", "reached", "goal"], cells), ""] if there else []
-    return "\n".join([*lines, f"*Bold: missed. From {', '.join(source(name, results) for name in names.split())}.*"])
+    mark = " †: measured at an earlier commit than the newest rows." if older else ""
+    return "\n".join([*lines, f"*Bold: missed.{mark} From {', '.join(source(name, results) for name in names.split())}.*"])
 
 
 def _plain(cell: Any) -> str:

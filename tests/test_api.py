@@ -1,5 +1,6 @@
 """`hc.run` takes whatever users have: networks of any kind, data in any form, and nothing else; it makes images and resumes, too."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hardcase as hc
 from hardcase.runs.start import Watcher
-from hardcase.testing.toys import toy_images, toy_subject
+from hardcase.testing.toys import toy_images, toy_peer, toy_subject
 
 IMAGES = toy_images(24)
 NET = toy_subject().net
@@ -156,3 +157,55 @@ def test_a_run_started_from_python_is_resumed_from_python(tmp_path):
     done = hc.resume(tmp_path / "run", toy_subject(), toy_images(8), execution=how, **given)
     assert done.record["complete"]
     assert done.stored_images() == whole.stored_images()
+
+
+MADE = """
+from hardcase.testing.toys import toy_peer, toy_subject
+
+def make():
+    return toy_subject().net
+
+def other():
+    return toy_peer().net
+"""
+MIXTURES = {
+    "images of a named model": (("net.py:make", toy_images(8)), {}),
+    "a name of data and an object": ((toy_subject(), "npz:toy.npz"), {}),
+    "a peer that is an object": (("net.py:make", "npz:toy.npz"), {"peers": [toy_peer().net]}),
+    "peers of both kinds": ((toy_subject(), toy_images(8)), {"peers": ["net.py:make", toy_peer()]}),
+    "a baseline by name": ((toy_subject(), toy_images(8)), {"baseline": "net.py:other"}),
+    "baselines of both kinds": (
+        ("net.py:make", "npz:toy.npz"),
+        {"baseline": ["net.py:other", toy_peer().net]},
+    ),
+    "witnesses of both kinds": (
+        ("net.py:make", "npz:toy.npz"),
+        {"witnesses": ["net.py:other", toy_peer().net]},
+    ),
+    "training images by name": (("net.py:make", "npz:toy.npz"), {"train": "npz:toy.npz"}),
+    "a built method": (("net.py:make", "npz:toy.npz"), {"method": hc.methods.pgd()}),
+}
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+def test_names_and_objects_mix_everywhere(mixture, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(MADE)
+    images = toy_images(24)
+    arrays = {f"x_{split}": images.x.numpy() for split in ("train", "test")}
+    np.savez("toy.npz", **arrays, y_train=images.y.numpy(), y_test=images.y.numpy())
+    (model, data), more = MIXTURES[mixture]
+    how = {"method": "pgd", "conditions": "none", "judge": False, "images": 4, **more}
+    how |= {"split": "train"} if isinstance(data, str) else {}
+    run = hc.run(model, data, out="run", **how)
+    assert run.record["complete"]
+    assert run.record["split"] == (how.get("split") or data.split)
+    several = {name: one for name, one in more.items() if name != "method"}
+    stored = {
+        "peers": run.record["hashes"]["peers"],
+        "witnesses": run.record["hashes"]["witnesses"],
+        "baseline": run.record["risk"]["baselines"],
+    }
+    for name in stored.keys() & several.keys():
+        given = several[name] if isinstance(several[name], list) else [several[name]]
+        assert len(stored[name]) == len(given)

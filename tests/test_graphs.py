@@ -9,7 +9,7 @@ from played_device import PlayedDevice
 from torch import nn
 
 import hardcase as hc
-from hardcase.campaign import evaluator
+from hardcase.campaign import device
 from hardcase.graphs import CapturedCall, CapturedCalls, captured, replayed, replays, side_by_side
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -61,7 +61,7 @@ def test_replayed_queries_find_what_eager_ones_find(method, monkeypatch):
     monkeypatch.setattr(CapturedCall, "__call__", counted)
 
     def found(often):
-        monkeypatch.setattr(evaluator, "OFTEN", often)
+        monkeypatch.setattr(device, "CAPTURE_AFTER_CALLS", often)
         with PlayedDevice(mixing=16):
             return hc.search(toy_subject(), toy_images(90), method=method)
 

@@ -48,7 +48,7 @@ def findings(count):
     ("value", "said"),
     [
         (toy_images(8), "Images('toy', test: 8 of 1 x 8 x 8, 4 classes)"),
-        (findings(3), "Findings(3 of 1 seeds: 3 label)"),
+        (findings(3), "Findings(3 of 1 images: 3 label)"),
         (findings(0), "Findings(0 of 0 images: none)"),
         (Budget(queries=10, time="5m"), "Budget(queries=10, time='5m')"),
         (Budget(), "Budget()"),

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Unpack
@@ -21,16 +20,15 @@ from hardcase.cache import free
 from hardcase.campaign.claims import claim_context
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.claims.annotations import AnnotatedImages, load_annotations
-from hardcase.claims.load import claim_model, claim_seeds, task_of_seeds, usual_task
-from hardcase.claims.subjects import THRESHOLD, Task
-from hardcase.config import NO_SEARCH, Config, chosen_method, task_of
+from hardcase.claims.load import claim_seeds, task_of_seeds, usual_task
+from hardcase.claims.subjects import Task
+from hardcase.config import Config, chosen_method, task_of
 from hardcase.context import SEEDS, Context
 from hardcase.data.files import ImageSet, Stream
 from hardcase.data.sources import images_of, is_lazy, load, stream_of
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.judges.verdicts import finish
 from hardcase.models.health import Health, answers, check as _check
-from hardcase.models.load import Loading, model_of
 from hardcase.request import Request, SearchSettings, Settings, refuse_unused
 from hardcase.runs import phases, start
 from hardcase.runs.folder import Store, refuse_used
@@ -40,7 +38,8 @@ from hardcase.runs.progress import Watcher
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, read_beside
 from hardcase.splits import sample_of
-from hardcase.types import Budget, Findings, Images, Method, Model
+from hardcase.tasks import task_named
+from hardcase.types import Budget, Findings, Images, Method
 
 __all__ = ["Execution", "Witnesses", "check", "conduct", "resume", "run", "search"]
 
@@ -260,7 +259,7 @@ def folder_for(config: Config, given: str | Path | None) -> Path:
         refuse_used(Path(given))
         return Path(given)
     data = Path(config.data.split("?")[0]).stem
-    name = "measured" if config.method.name == NO_SEARCH else config.method.name
+    name = config.method.name if config.method.searches else "measured"
     method, source = (
         re.sub(r"[^\w@.-]+", "-", text.rpartition(":")[2]).strip("-.") or "run"
         for text in (name, data)
@@ -297,6 +296,7 @@ def conduct(
             if not phases.measure(plan, store, watcher):
                 return Run(store)
             if before != "done" or read_beside(store, CONDITIONS) is None:
+                watcher.prepare("keeping failing images to show")
                 keep_measured(context, Run(store), plan.images)
         with store.writing():
             searched = _search(context, store, watcher)
@@ -316,10 +316,11 @@ def _search(context: Context, store: Store, watcher: Watcher) -> bool:
         return True
     if before == "done":
         return start.search(plan_of(context), store, watcher)
-    if context.config.method.name == NO_SEARCH:
+    if not context.config.method.searches:
         why = "the run was asked for without a search"
         phases.set_phase(store, "search", phases.phase("skipped", why))
         return True
+    watcher.prepare("making ready what the search needs")
     try:
         with phases.failing_is_stored(store, "search"):
             return start.search(plan_of(context), store, watcher)
@@ -340,6 +341,8 @@ def keep_measured(context: Context, run: Run, images: ImageSet) -> None:
     models = risk["baselines"][: len(context.baselines)]
     stored: list[dict[str, Any]] = []
     if context.stored_baselines:
+        from hardcase.analysis.references import beside_runs
+
         stored = beside_runs(run, measured, context.stored_baselines)
     more: dict[str, Any] = {}
     if context.conditions is not None:
@@ -361,11 +364,17 @@ def _check_findings(context: Context, store: Store, say: Callable[[str], None]) 
             from hardcase.suite.coverage import reach
 
             done = reach(done, context.subject, context.config.criteria, training=context.train)
-        judged = bool(context.config.judge) and context.task == "classes"  # judges know no others
+        judged = bool(context.config.judge) and context.task.classifies  # judges know no others
         why = "" if judged else "no label check was asked for"
         if judged:
             heard = list[str]()
-            done = finish(done, say=heard.append, device=context.device, images=context.labelled)
+            done = finish(
+                done,
+                say=heard.append,
+                device=context.device,
+                progress=context.progress,
+                images=context.labelled,
+            )
             for text in heard:
                 say(text)
             why = heard[-1] if heard and done.verdicts is None else ""
@@ -506,33 +515,39 @@ def context_of(
     if images is not None and images < 1:
         raise Problem(f"images is {images}; it must be at least 1.")
     models = witnesses.models if isinstance(witnesses, Witnesses) else witnesses
-    built = method is not None and not isinstance(method, str)
+    built = method if method is not None and not isinstance(method, str) else None
     wanted = request.values
     named_only = (options, wanted.get("generator"), wanted.get("target"))
-    if built and any(value not in (None, {}) for value in named_only):
+    if built is not None and any(value not in (None, {}) for value in named_only):
         raise Problem(
             "options, generator and target belong to a method given by name; this one is built."
         )
     stated = dict(subject) if isinstance(subject, Mapping) else {"name": subject}
     subject = stated.pop("name", None)
     request.ask({"model": stated}, "python")
-    live = (subject, data, method, train, *peers, *_several(models), *_several(baseline))
-    if all(one is None or isinstance(one, str) for one in live):
+    others = {"peers": tuple(peers), "baseline": tuple(_several(baseline))}
+    for name in [name for name in others if all(isinstance(one, str) for one in others[name])]:
+        request.ask({name: others.pop(name) or None}, "python")
+    given: dict[str, Any] = {
+        "peers": others.get("peers", ()),
+        "baselines": others.get("baseline", ()),
+        "witnesses": models if isinstance(models, str | None) else tuple(_several(models)),
+    }
+    if all(one is None or isinstance(one, str) for one in (subject, data)):
         request.ask({"model": subject, "data": data, "images": images}, "python")
-        request.ask({"baseline": tuple(_several(baseline)) or None}, "python")
-        request.ask({"peers": tuple(peers) or None}, "python")
         chosen = method or _chosen(request.values)
-        request.ask({"method": {**(options or {}), "name": chosen}}, "python")
-        return Context(request.config(), witnesses=models)
+        request.ask(
+            {"method": {**(options or {}), "name": getattr(chosen, "name", chosen)}}, "python"
+        )
+        train = _training_images(None, train)
+        return Context(request.config(), method=built, train=train, **given)
     data = _with_claims(data, str(wanted.get("task", "auto")))
-    source, rest = _data_of(data, images, request.values.get("seed", 0), whole=measured)
-    some = sample_of(source)
-    loaded = partial(_network, some=some, settings=wanted)
-    network = subject if isinstance(subject, str) else loaded(subject)
-    if isinstance(models, str | None):
-        others: Any = models
-    else:
-        others = [one if isinstance(one, str) else loaded(one) for one in models]
+    source, rest = _data_of(data, images, wanted, whole=measured)
+    network = subject
+    if not isinstance(subject, str):
+        some = sample_of(source)
+        kind = "classes" if not claim_context(some.context) else _task(wanted.get("task"), some)
+        network = task_named(kind).wrap(subject, some, stated)
     if measured and images is not None:
         request.ask({"images": images}, "python")
     return Context.of(
@@ -540,13 +555,11 @@ def context_of(
         source,
         method or _chosen({"model": subject}, network),
         options=options,
-        peers=[_peer(each, loaded) for each in peers],
-        baselines=[one if isinstance(one, str) else loaded(one) for one in _several(baseline)],
-        witnesses=others,
         train=_training_images(rest, train),
         some=measured,
         rest_trains=measured and train is None and not isinstance(data, str | Images),
         request=request,
+        **given,
     )
 
 
@@ -555,15 +568,6 @@ def _several(given: Any) -> Sequence[Any]:
     if given is None:
         return ()
     return given if isinstance(given, list | tuple) else (given,)
-
-
-def _peer(given: Any, loaded: Callable[[Any], Model]) -> Any:
-    """A model to compare with, by its name or as it is."""
-    if not isinstance(given, str):
-        return loaded(given)
-    from hardcase.models.load import load_model
-
-    return load_model(given, Loading())
 
 
 def _training_images(rest: Any, given: Any) -> Any:
@@ -583,8 +587,9 @@ def _with_claims(data: Any, wanted: str) -> Any:
     return claim_seeds(annotated.images, annotated.annotations, _task(wanted, data))
 
 
-def _task(wanted: str, data: Any) -> Task:
+def _task(wanted: str | None, data: Any) -> Task:
     """What networks of such data answer."""
+    wanted = wanted or "auto"
     if wanted == "auto" and isinstance(data, Images):
         return task_of_seeds(data)
     if wanted == "auto" and isinstance(data, AnnotatedImages):
@@ -592,30 +597,16 @@ def _task(wanted: str, data: Any) -> Task:
     return task_of(wanted, data if isinstance(data, str) else "")
 
 
-def _network(thing: Any, some: Images, settings: Mapping[str, Any]) -> Model:
-    """The model in whatever a user has; about claims where the images come with some."""
-    if not claim_context(some.context):
-        return model_of(thing, some)
-    stated = settings.get("model") or {}
-    how = Loading(mean=stated.get("mean", (0.0,)), std=stated.get("std", (1.0,)))
-    return claim_model(
-        thing,
-        _task(str(settings.get("task", "auto")), some),
-        some.classes,
-        outputs=stated.get("classes", ()),
-        threshold=stated.get("threshold", THRESHOLD),
-        how=how,
-    )
-
-
 def _data_of(
-    data: Any, count: int | None, seed: int, *, whole: bool
+    data: Any, count: int | None, settings: Mapping[str, Any], *, whole: bool
 ) -> tuple[ImageSet, ImageSet | None]:
     """The images to search from, or, `whole`, all that are measured; and what the data holds
     besides. Only what is searched from is decoded.
     """
+    seed = settings.get("seed", 0)
     if isinstance(data, str):
-        images = load(data)
+        split, offline = settings.get("split", "test"), settings.get("offline", False)
+        images = load(data, split=split, offline=offline)
         if whole:
             return images, None
         return images.sample(count=min(count or SEEDS, len(images)), seed=seed), None

@@ -12,10 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+)
 
 from hardcase.cache import named_path
-from hardcase.errors import Problem, choice, likely_factory
+from hardcase.errors import Problem, choice, likely_factory, names_in
 from hardcase.registry import Part, refuse_bare_file, rows
 
 if TYPE_CHECKING:
@@ -64,8 +72,6 @@ class ModelConfig(_Section):
     """What it wants of the channels."""
     classes: tuple[str, ...] = ()
     """Names of its outputs, where it does not say them itself."""
-    batch: int = Field(32, ge=1)
-    """Images per request to a server."""
     concurrency: int = Field(4, ge=1)
     """Requests at a time."""
     rate: float | None = Field(None, gt=0)
@@ -154,6 +160,11 @@ class MethodConfig(BaseModel):
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
 
+    @property
+    def searches(self) -> bool:
+        """Whether anything is searched: a run without a method measures alone."""
+        return self.name != NO_SEARCH
+
 
 class Config(_Section):
     """One campaign. Fully resolved, it is written into the run and re-runs it."""
@@ -182,9 +193,9 @@ class Config(_Section):
     samples: int = Field(4, ge=1, le=64)
     """Random samples of the conditions per image."""
     measure: Annotated[int, Field(ge=1)] | Literal["all"] | None = None
-    """Images that are measured; by default all of the split, as far as a minute is enough."""
-    effects: bool | None = None
-    """Measure the effect of every condition; by default where there is time for it."""
+    """Images that are measured; by default all of the split, as far as a minute is enough. Effects
+    of conditions are measured where that leaves time for them.
+    """
     oracle: (
         Literal["label", "disagreement", "non-finite", "surprise", "any", "regression"] | None
     ) = None
@@ -196,17 +207,15 @@ class Config(_Section):
     device: str = "auto"
     precision: Literal["strict", "tf32", "bf16"] = "strict"
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Images in one call of a network, or in one request to a server; changes no result."""
     workers: int = Field(1, ge=1)
     cluster: str | None = None
-    metrics: str | None = None
-    """A file in Prometheus' text format that is rewritten while the run goes on."""
     offline: bool = False
     allow_low_accuracy: bool = False
     judge: bool = True
     """Judge the findings when the search is over."""
     trust_pickle: bool = False
-    given: dict[str, str] = {}
-    """Who gave each setting that is no default of the program: written into runs, not by hand."""
+    _given: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @field_validator("peers", "witnesses", "judge_features", "baseline", mode="before")
     @classmethod
@@ -223,17 +232,30 @@ class Config(_Section):
     def _named(cls, value: object) -> object:
         return {"name": value} if isinstance(value, str) else value
 
+    @property
+    def given(self) -> Mapping[str, str]:
+        """Who gave each setting that is no default of the program; runs store it beside them."""
+        return self._given
+
+    def given_by(self, givers: Mapping[str, str]) -> Config:
+        """Return the same settings, and who gave them."""
+        config = self.model_copy()
+        config._given = dict(givers)
+        return config
+
     def to_toml(self) -> str:
-        given = self.model_dump()
+        values = self.model_dump()
         if self.limits == LimitsConfig():
-            del given["limits"]
-        for name in ("task", "claims", "given"):
-            if given[name] == Config.model_fields[name].default:
-                del given[name]
+            del values["limits"]
+        for name in ("task", "claims"):
+            if values[name] == Config.model_fields[name].default:
+                del values[name]
         for name in ("classes", "threshold"):
-            if given["model"][name] == ModelConfig.model_fields[name].default:
-                del given["model"][name]
-        return tomli_w.dumps(_without_none(given))
+            if values["model"][name] == ModelConfig.model_fields[name].default:
+                del values["model"][name]
+        if self.given:
+            values["given"] = dict(self.given)
+        return tomli_w.dumps(_without_none(values))
 
 
 def refuse_renamed(values: Mapping[str, Any]) -> None:
@@ -246,8 +268,9 @@ def refuse_renamed(values: Mapping[str, Any]) -> None:
 def parse(values: Mapping[str, Any]) -> Config:
     """A checked configuration; an unknown key is an error that names the nearest one."""
     refuse_renamed(values)
+    settings = {name: value for name, value in values.items() if name != "given"}
     try:
-        return Config.model_validate(values)
+        return Config.model_validate(settings).given_by(values.get("given", {}))
     except ValidationError as error:
         raise _problem(error) from error
 
@@ -430,13 +453,24 @@ def _known_model(spec: str) -> None:
             fix=f"--model {spec}:{likely_factory(named_path(code))}",
         )
     elif code.rpartition(":")[0].endswith(".py"):
-        _present(code.rpartition(":")[0])
+        _in_file(code)
     elif kind == "hf":
         _folder_or_hub(name.partition("?")[0])
     elif ":" not in code and not named_path(code).exists():
         raise _unknown_form(code)
     if weights:
         _present(weights)
+
+
+def _in_file(spec: str) -> None:
+    """Tell that a file is not there, or that its text has no such function."""
+    file, _, name = spec.rpartition(":")
+    _present(file)
+    names = names_in(named_path(file))
+    if names is not None and name not in names:
+        near = get_close_matches(name, names, n=1)
+        fix = f"{file}:{near[0] if near else likely_factory(named_path(file))}"
+        raise Problem(f"{file} has no function {name!r}.", fix=fix)
 
 
 def _folder_or_hub(name: str) -> None:

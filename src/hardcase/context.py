@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hardcase.campaign.claims import image_of
 from hardcase.campaign.loop import rows_per_call, seconds_per_seed, seeds_in_time
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
 from hardcase.config import NO_SEARCH, Config, ModelConfig, is_run, typed_options
 from hardcase.data.files import ImageSet, Stream
 from hardcase.errors import Problem
 from hardcase.models.adapters import ClientConfig
-from hardcase.models.load import Loading, is_stated, load_model
+from hardcase.models.load import Loading, is_stated
 from hardcase.objectives import with_witnesses
 from hardcase.oracles import wanted_oracle
 from hardcase.randomness import hashed_order, reserved
@@ -72,9 +71,9 @@ class Context(CampaignSplits):
         rest_trains: Whether images of `given` that are neither searched from nor reserved are
             training images, for want of others.
         train: Training images, where the data set has no name to load them by.
-        peers: Networks to compare with.
-        witnesses: Networks that must keep the label, objects or names.
-        baselines: Networks that are measured on the same samples.
+        peers: Networks to compare with, by name or whatever a user has.
+        witnesses: Networks that must keep the label, likewise.
+        baselines: Networks that are measured on the same samples, likewise.
         method: A recipe that is built already.
 
     Example:
@@ -95,16 +94,16 @@ class Context(CampaignSplits):
         given: Images | Stream | None = None,
         rest_trains: bool = False,
         train: Images | Stream | None = None,
-        peers: Sequence[Model] = (),
-        witnesses: str | Sequence[str | Model] | None = None,
-        baselines: Sequence[Model | str] = (),
+        peers: Sequence[Any] = (),
+        witnesses: str | Sequence[Any] | None = None,
+        baselines: Sequence[Any] = (),
         method: Method | None = None,
     ) -> None:
         if isinstance(witnesses, str):
             witnesses = (witnesses,)
-        live = [subject, seeds, given, train, method, *peers]
-        live += [each for each in baselines if not isinstance(each, str)]
-        live += [each for each in witnesses or () if not isinstance(each, str)]
+        others = [*peers, *baselines, *(witnesses or ())]
+        live = [subject, seeds, given, train, method]
+        live += [each for each in others if not isinstance(each, str)]
         self.by_name = all(each is None for each in live)
         """Whether a configuration alone says everything: no ingredient is an object."""
         self._subject = subject
@@ -130,9 +129,9 @@ class Context(CampaignSplits):
         *,
         options: Mapping[str, Any] | None = None,
         train: Images | Stream | None = None,
-        peers: Sequence[Model] = (),
-        witnesses: str | Sequence[str | Model] | None = None,
-        baselines: Sequence[Model | str] = (),
+        peers: Sequence[Any] = (),
+        witnesses: str | Sequence[Any] | None = None,
+        baselines: Sequence[Any] = (),
         some: bool = False,
         rest_trains: bool = False,
         request: Request | None = None,
@@ -169,13 +168,7 @@ class Context(CampaignSplits):
         """Every image of the split, or all that were given."""
         if self.given_seeds is not None:
             return self.given_seeds
-        images = self.labelled(self.config.split)
-        if self.config.claims == "absent" and self.task != "classes":
-            from hardcase.claims.load import with_absent
-
-            known = self.annotated(self.config.split)
-            images = with_absent(images.images(), known.images, known.annotations, self.subject)
-        return images
+        return self.task.all_images(self)
 
     @cached_property
     def measured_images(self) -> ImageSet:
@@ -183,8 +176,8 @@ class Context(CampaignSplits):
         measured in less time is the beginning of what is measured in more.
         """
         images = self.all_images
-        names = list(map(image_of, images.id)) if self.task != "classes" else images.id
-        return images.take(hashed_order(names, self.config.seed)[:MOST_MEASURED])
+        order = hashed_order(self.task.image_names(images.id), self.config.seed)
+        return images.take(order[:MOST_MEASURED])
 
     @property
     def reserves(self) -> bool:
@@ -206,8 +199,8 @@ class Context(CampaignSplits):
             return given
         images = self.all_images
         if self.reserves:
-            names = map(image_of, images.id) if self.task != "classes" else images.id
-            images = images.take((~reserved(list(names))).nonzero().flatten())
+            names = self.task.image_names(images.id)
+            images = images.take((~reserved(names)).nonzero().flatten())
         if self.config.images is None and len(images) <= SEEDS and given is not None:
             return images.held()
         count = min(self.count, len(images))
@@ -236,7 +229,7 @@ class Context(CampaignSplits):
 
         space: Any = self.campaign.method.space
         named = self._wanted_witnesses is not None
-        verifiers = self._witnessing.verifiers(self.witnesses, named=named)
+        verifiers = self.witnessing.verifiers(self.witnesses, named=named)
         with self.campaign.arithmetic():
             found, self.generated = generated_seeds(
                 space.generator,
@@ -257,7 +250,7 @@ class Context(CampaignSplits):
         if self.config.images is not None:
             return self.config.images
         timed = steady(self.subject.device) and is_photographic(self.shape)
-        if not timed or self.config.method.name == NO_SEARCH:
+        if not timed or not self.config.method.searches:
             return SEEDS
         most = min(SEEDS, len(self.labelled(self.config.split)))
         return seeds_in_time(self.seconds_per_seed(), most=most)
@@ -287,7 +280,7 @@ class Context(CampaignSplits):
         """The networks that the method compares with: those named, or a quantised copy it needs."""
         config = self.config
         if self._peers:
-            return self._peers
+            return tuple(map(self.network, self._peers))
         # the oracle of regressions looks at the first
         named = [self.model(spec) for spec in config.peers]
         if self.regressing:
@@ -302,7 +295,7 @@ class Context(CampaignSplits):
         return (copy_for(config.method.name, self.subject, config.method.options(), images),)
 
     @cached_property
-    def _witnessing(self) -> WitnessSelection:
+    def witnessing(self) -> WitnessSelection:
         """How the witnesses of this campaign are found or trained."""
         from hardcase.models.witnesses import WitnessSelection
 
@@ -310,7 +303,7 @@ class Context(CampaignSplits):
             subject=self.subject,
             shape=self.shape,
             classes=len(self.sample.classes),
-            images=self.images,
+            images=self.unrecorded,
             load=partial(self.model, label_only=False),
             progress=self.progress,
             search_seconds=self._search_seconds if self.subject.offers != "gradients" else None,
@@ -332,15 +325,9 @@ class Context(CampaignSplits):
         or given; without any, the default ones if the method has witnesses.
         """
         wanted = self._wanted_witnesses
-        if self.task != "classes" and (wanted is None or tuple(wanted) == ("default",)):
-            from hardcase.claims.load import usual_claim_witnesses
-
-            return usual_claim_witnesses(self.config.model.name, self.task, self.model)
-        if wanted is not None:
-            return self._witnessing.named(wanted) if wanted else ()
-        if self.part.facts.get("witnesses") == "default":
-            return self._witnessing.default(named=False)
-        return ()
+        if wanted is not None:  # words as default are not names of networks
+            wanted = tuple(one if isinstance(one, str) else self.network(one) for one in wanted)
+        return self.task.witnesses(self, wanted)
 
     @cached_property
     def surrogates(self) -> tuple[Model, ...]:
@@ -349,7 +336,7 @@ class Context(CampaignSplits):
         """
         from hardcase.models.witnesses import surrogates_for
 
-        if self.options.get("search") == "evolution" or self.task != "classes":
+        if self.options.get("search") == "evolution" or not self.task.classifies:
             return ()
         train = partial(self.labelled, "train")
         load = partial(self.model, label_only=False)
@@ -358,11 +345,19 @@ class Context(CampaignSplits):
         seconds = self._search_seconds()
         return surrogates_for(self.subject, self.shape, train, load, seconds=seconds)
 
+    def network(self, given: Any) -> Model:
+        """The model that a name means, or that is in whatever a user has."""
+        if isinstance(given, str):
+            return self.model(given)
+        return self.task.wrap(given, self.sample, self.config.model.model_dump())
+
     def model(self, spec: str, *, label_only: bool | None = None) -> Model:
         """The model that `spec` names, loaded as this campaign loads models."""
         config = self.config
         names = {field.name for field in fields(ClientConfig)} & ModelConfig.model_fields.keys()
         client = ClientConfig(**{name: getattr(config.model, name) for name in names})
+        if config.batch_size != "auto":
+            client = replace(client, batch=config.batch_size)
         if client.rate is not None:  # requests per second are shared out over the workers
             client = replace(client, rate=client.rate / config.workers)
         if label_only is not None:
@@ -378,27 +373,18 @@ class Context(CampaignSplits):
         )
         if spec == config.model.name or not is_stated(spec):
             how = replace(how, mean=config.model.mean, std=config.model.std)
-        if self.task != "classes":
-            from hardcase.claims.load import load_claim_model
+        return self.task.load(self, spec, how)
 
-            return load_claim_model(
-                spec,
-                how,
-                task=self.task,
-                classes=self.sample.classes,
-                outputs=config.model.classes,
-                threshold=config.model.threshold,
-                annotated=self.annotated,
-            )
-        if not is_stated(spec):  # who states everything needs no images
-            read = self.labelled if config.model.classes else self.read
-            whole = spec.startswith("zoo:")  # trained on all of them
-            train, test = (
-                images.images() if whole else sample_of(images)
-                for images in (read("train"), read("test"))
-            )
-            how = replace(how, train=train, test=test)
-        return load_model(spec, how)
+    def with_examples(self, spec: str, how: Loading) -> Loading:
+        """The images on which a model is tried that does not state how it wants them; all of them
+        where it is trained on them.
+        """
+        if self.given_seeds is not None and not spec.startswith("zoo:"):
+            return replace(how, test=self.sample)
+        read = self.labelled if self.config.model.classes else self.read
+        if not spec.startswith("zoo:"):
+            return replace(how, test=sample_of(read("test")))
+        return replace(how, train=read("train").images(), test=read("test").images())
 
     # what latent and white-box methods need
 
@@ -486,7 +472,7 @@ class Context(CampaignSplits):
         before first. Runs are no models: they were measured before.
         """
         named = (one for one in self._baseline_specs if not is_run(one))
-        return tuple(one if not isinstance(one, str) else self.model(one) for one in named)
+        return tuple(map(self.network, named))
 
     @property
     def stored_baselines(self) -> list[str]:
@@ -494,7 +480,7 @@ class Context(CampaignSplits):
         return [str(one) for one in self._baseline_specs if is_run(one)]
 
     @property
-    def _baseline_specs(self) -> Sequence[Model | str]:
+    def _baseline_specs(self) -> Sequence[Any]:
         return self._baselines or self.config.baseline
 
     @cached_property
@@ -521,7 +507,7 @@ class Context(CampaignSplits):
         device = self.subject.device
         if steady(device) and not is_photographic(self.shape):
             return None
-        from hardcase.models.tiles import campaign_tile
+        from hardcase.runs.tiles import campaign_tile
 
         rows = from_bytes(self.sample.x[:64]).to(device)
         networks = (self.subject, *self.baselines)
@@ -537,7 +523,7 @@ class Context(CampaignSplits):
         built = self._method
         if built is not None:
             return Part(kind="method", name=built.name, make=partial(_itself, built))
-        if self.config.method.name == NO_SEARCH:
+        if not self.config.method.searches:
             return Part(kind="method", name=NO_SEARCH, make=_nothing)
         return resolve("method", self.config.method.name)
 
@@ -624,9 +610,7 @@ class Context(CampaignSplits):
             peers=bool(self.peers),
             regressions=self.regressing,
         )
-        method = replace(method, oracle=oracle, details=details)
-        if self.task != "classes":  # log-odds of a claim hardly reach what logits of classes do
-            method = replace(method, target_margin=0.0)
+        method = self.task.adapted(replace(method, oracle=oracle, details=details))
         if self.regressing:
             from hardcase.analysis.references import regressing
 
@@ -640,7 +624,14 @@ class Context(CampaignSplits):
         from hardcase.conditions.box import condition_box
         from hardcase.spaces.appearance import Appearance
 
-        if self.conditions is None or not isinstance(method.space, Appearance):
+        if self.conditions is None:
+            return method
+        if not isinstance(method.space, Appearance):
+            if self.config.conditions is not None:
+                _log.warning(
+                    "the conditions %s bound what is measured, not the search of %s",
+                    *(self.conditions.name, method.name),
+                )
             return method
         if options.get("space", "auto") != "auto":
             if self.config.conditions is not None:
@@ -706,7 +697,7 @@ class Context(CampaignSplits):
                 return None
         if self.config.campaign.tile is not None:
             return self.config.campaign.tile
-        from hardcase.models.tiles import campaign_tile
+        from hardcase.runs.tiles import campaign_tile
 
         return campaign_tile(
             (self.subject, *self.peers, *self.witnesses),

@@ -4,6 +4,7 @@ guards that turn what files and code of others raise into it, except the user's 
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import logging
 import os
@@ -241,6 +242,9 @@ LOST = 10.0
 class _Watchdog:
     """A thread that sees to calls of native code, which no signal reaches: it asks them to end, and
     ends the command if they do not.
+
+    Code that holds the interpreter's lock stops this thread too. So calls wind up a timer that
+    needs no lock, and which the thread winds down where it still runs.
     """
 
     def __init__(self) -> None:
@@ -249,10 +253,17 @@ class _Watchdog:
         self.cancel: Callable[[], None] | None = None
         self.ends_process = False
         self.thread: threading.Thread | None = None
+        self.wound_up: float | None = None
+        self._lock = threading.Lock()
 
     def watch(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.deadline = monotonic() + seconds
+        now = monotonic()
+        with self._lock:
+            self.seconds = seconds
+            self.deadline = now + seconds
+            if self.ends_process and (self.wound_up is None or now - self.wound_up > LOST / 4):
+                self.wound_up = now
+                faulthandler.dump_traceback_later(seconds + 2 * LOST, exit=True, file=2)
         if self.thread is None:
             self.thread = threading.Thread(target=self._look, daemon=True)
             self.thread.start()
@@ -260,7 +271,12 @@ class _Watchdog:
     def _look(self) -> None:
         while True:
             sleep(GRACE / 4)
-            late = 0.0 if self.deadline is None else monotonic() - self.deadline
+            with self._lock:
+                deadline = self.deadline
+                if deadline is None and self.wound_up is not None:
+                    self.wound_up = None
+                    faulthandler.cancel_dump_traceback_later()
+            late = 0.0 if deadline is None else monotonic() - deadline
             if late > GRACE and self.cancel is not None:
                 self.cancel()
             if late > LOST and self.ends_process:
@@ -293,7 +309,8 @@ def within(seconds: float | None, error: type[Unanswered] = Unanswered) -> Itera
     """Break off what takes longer, where the system can (the main thread of a POSIX process).
 
     Inside another such block, the outer one's time holds. Native code hears no signal: see
-    `cancelled_by` and `end_lost_calls`.
+    `cancelled_by` and `end_lost_calls`. Of code that holds the interpreter's lock only the command
+    can be ended, with exit code 1.
     """
     main = threading.current_thread() is threading.main_thread()
     can = main and hasattr(signal, "setitimer") and not signal.getitimer(signal.ITIMER_REAL)[0]
@@ -327,6 +344,30 @@ def likely_factory(path: Path) -> str:
     usual = [name for name in functions if name.startswith(("make", "build", "load", "get", "net"))]
     classes = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
     return next(iter([*usual, *classes, *functions]), "factory")
+
+
+def names_in(path: Path) -> set[str] | None:
+    """The names that the text of a Python file defines for others, without running it; None where
+    only running it tells.
+    """
+    import ast
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        nodes = ast.walk(ast.parse(text))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if any(word in text for word in ("globals(", "setattr(", "exec(", "__getattr__")):
+        return None
+    names = set[str]()
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name)
+    return None if "*" in names else names
 
 
 def file_member(path: Path, member: str) -> Callable[..., Any]:

@@ -49,12 +49,10 @@ class Settings(SearchSettings, total=False):
 
     samples: int
     measure: int | Literal["all"]
-    effects: bool
     criteria: str
     judge: bool
     judge_features: Any
     limits: Mapping[str, Any]
-    metrics: str
     split: str
 
 
@@ -117,12 +115,11 @@ class Request:
             stored: Who gave what to the run whose settings were asked for as ``hardcase.toml``:
                 they stay theirs. None: those settings are of a file that somebody wrote.
         """
-        values = {key: value for key, value in self.values.items() if key != "given"}
         given = self.given
         if stored is not None:
             others = {path: by for path, by in given.items() if by != "hardcase.toml"}
             given = {**stored, **others}
-        return parse({**values, "given": given})
+        return parse({**self.values, "given": given})
 
     def _value(self, path: str) -> Any:
         head, _, key = path.partition(".")

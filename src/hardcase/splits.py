@@ -14,6 +14,7 @@ from hardcase.data.sources import large, load
 from hardcase.errors import Problem
 from hardcase.models.load import is_stated, names_outputs, network_of_code
 from hardcase.models.names import ClassMap, aligned, map_between
+from hardcase.tasks import task_named
 from hardcase.types import Images, Model
 
 if TYPE_CHECKING:
@@ -55,12 +56,13 @@ class CampaignSplits:
             self._stored["train"] = train
             if seeds is not None and ":" not in seeds.name:
                 self._stored["test"] = seeds  # nothing else is known of the data
-        self.task = task_of(config.task, config.data, config.model.name)
-        """What the networks answer: as configured, else as the data or the model says."""
+        answered = task_of(config.task, config.data, config.model.name)
         if config.task == "auto" and isinstance(seeds, Images) and claim_context(seeds.context):
             from hardcase.claims.load import task_of_seeds
 
-            self.task = task_of_seeds(seeds)
+            answered = task_of_seeds(seeds)
+        self.task = task_named(answered)
+        """What the networks answer: as configured, else as the data or the model says."""
         self.given_seeds = seeds
         if seeds is not None and live_subject:
             self.given_seeds = self.under_model_classes(seeds)
@@ -75,6 +77,12 @@ class CampaignSplits:
         if split not in self.loaded:
             self.loaded[split] = self.labelled(split).images()
         return self.loaded[split]
+
+    def unrecorded(self, split: str) -> Images:
+        """Return a split for networks that have an identity of their own, such as witnesses: of a
+        search that does not read it otherwise, it is no ingredient.
+        """
+        return self.labelled(split).images()
 
     def named_images(self, data: str, split: str) -> Images:
         """One split of any data set, under the model's classes."""
@@ -108,33 +116,28 @@ class CampaignSplits:
                 images = load(self.data, split=split, offline=self.config.offline)
                 self._annotated[split] = AnnotatedImages(images, labelled_annotations(images))
             else:
-                self._annotated[split] = load_annotations(self.config.data, split, self.task)
+                self._annotated[split] = load_annotations(self.config.data, split, self.task.name)
             for note in self._annotated[split].notes:
                 _log.warning("%s", note)
         return self._annotated[split]
 
     def read(self, split: str) -> Images | Stream:
         """One split of the data as it is stored, under its own classes."""
-        if split not in self._stored and self.task != "classes":
-            from hardcase.claims.load import claim_seeds
-
-            known = self.annotated(split)
-            self._stored[split] = claim_seeds(known.images, known.annotations, self.task)
         if split not in self._stored:
-            for one in [*self._stored.values()]:
-                if (one.name, one.split) == (self.data, "all"):  # it is every split at once
-                    self._stored[split] = one
-        if split not in self._stored:
-            many = None
-            if self.data.startswith(FILES):
-                many = large(self.data, split)
-            try:
-                found = many or load(self.data, split=split, offline=self.config.offline)
-            except MixedSizes as mixed:
-                taken = self._sizes_taken(mixed.side)
-                raise MixedSizes(mixed.seen, mixed.side, taken) from mixed
-            self._stored[split] = found
+            self._stored[split] = self.task.read(self, split)
         return self._stored[split]
+
+    def load_split(self, split: str) -> Images | Stream:
+        """One split as its files hold it; of many files nothing is decoded yet."""
+        for one in self._stored.values():
+            if (one.name, one.split) == (self.data, "all"):  # it is every split at once
+                return one
+        many = large(self.data, split) if self.data.startswith(FILES) else None
+        try:
+            return many or load(self.data, split=split, offline=self.config.offline)
+        except MixedSizes as mixed:
+            taken = self._sizes_taken(mixed.side)
+            raise MixedSizes(mixed.seen, mixed.side, taken) from mixed
 
     def _sizes_taken(self, side: int) -> list[int]:
         """Sides of images that the network under test takes, perhaps also that of the images, as
@@ -155,7 +158,7 @@ class CampaignSplits:
         spec = self.config.data
         if "resize=" in spec or "crop=" in spec or not spec.startswith(FILES):
             return spec
-        if self.task != "classes":  # networks that make claims take images of any size
+        if not self.task.classifies:  # networks that make claims take images of any size
             return spec
         wanted = ""
         if self._live_subject or is_stated(self.config.model.name):
@@ -168,7 +171,7 @@ class CampaignSplits:
     @cached_property
     def _output_names(self) -> tuple[str, ...]:
         """What the model calls its outputs; empty where it takes the data's names."""
-        if self.task != "classes":  # claims are in the data's classes
+        if not self.task.classifies:  # claims are in the data's classes
             return ()
         if self.config.model.classes:
             return self.config.model.classes

@@ -78,6 +78,15 @@ def test_the_control_without_coverage_queues_every_candidate(matrix):
     assert coverage.QueueEverything().gain(probe).tolist() == [1, 1, 1]
 
 
+def test_fewer_controls_can_be_asked_for_and_the_images_of_a_repeat_are_drawn_once(matrix):
+    bench, _ = matrix
+    fewer = replace(bench, options={**bench.options, "controls": ["random", "none"]})
+    world = coverage._world(fewer)
+    assert world.controls("dlfuzz") == ("random", "none")
+    assert world.seeds(0) is world.seeds(0)
+    assert world.seeds(0).id != world.seeds(1).id
+
+
 def test_guides_are_held_against_witnesses_by_what_others_keep(matrix):
     _, outcome = matrix
     for table in (outcome.tables[1], outcome.tables[5]):
@@ -145,14 +154,25 @@ def test_maxplore_tells_each_claim_apart(bench, networks, monkeypatch):
     monkeypatch.setattr(maxplore, "_independent", lambda here: here.peers[0])
     few = bench(models=networks, one_seeds=2, seeds=4, units=6)
     outcome = maxplore.run(few)
-    first, second, third, sweep = outcome.tables
+    first, second, third, against, sweep = outcome.tables
     assert first.rows[0] == ["walks (seeds x units)", 12]
     assert [row[0] for row in second.rows] == ["One", "Topk, per filter", "Topk, per layer"]
     assert second.rows[0][3] == "+0.00 negligible", "One against itself"
     assert [row[0].split(",")[0] for row in third.rows] == ["Multi-Topk"] * 2 + ["DeepXplore"] * 2
+    assert len(against.rows) == len(maxplore.AGAINST)
     assert [row[0] for row in sweep.rows] == list(maxplore.SWEEP)
     distances = [float(str(row[3]).split()[0]) for row in sweep.rows]
     assert distances[-1] > distances[0], "more units pushed, more pixels moved"
+
+
+def test_of_photographs_maxplore_asks_the_questions_of_one_network(bench, networks, monkeypatch):
+    """A few at a time where all their units would not fit, with the same answer."""
+    few = bench(models=networks[0], one_seeds=1, units=2)
+    monkeypatch.setattr(maxplore, "PHOTOGRAPH", 8)
+    tables = maxplore.run(few).tables
+    assert [table.title[:3] for table in tables] == ["RQ1", "RQ2"]
+    monkeypatch.setattr(maxplore, "VALUES", 1)
+    assert [table.rows for table in maxplore.run(few).tables] == [table.rows for table in tables]
 
 
 def test_what_stands_beside_has_its_share_of_the_gradient_whatever_its_size():

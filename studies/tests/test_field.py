@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hardcase.types import Images
-from hardcase_studies import field
+from hardcase_studies import field, field_uses as uses
 
 
 def digits(count=40):
@@ -79,4 +79,35 @@ def test_a_goal_with_few_trials_is_never_reached():
     table = field.goals(trials, {})
     verdicts = {cells[0]: cells[-1] for cells in table.rows}
     assert verdicts["widths within 25 %, of those that can be shown"].startswith("inconclusive")
-    assert verdicts["photographs, planted"] == "not run"
+
+
+def test_figures_that_were_not_measured_are_said_to_be():
+    rows = field.not_run([uses.ORDER])
+    assert [row[-1] for row in rows] == ["not run"] * len(rows)
+    assert uses.ORDER not in [row[0] for row in rows]
+    assert uses.REPAIR in [row[0] for row in rows]
+
+
+def test_an_order_of_networks_is_a_third_nearer_or_not():
+    ranks = np.linspace(0.5, 0.9, 12)
+    shuffled = np.random.default_rng(0).permutation(ranks)
+    # test accuracy, both truths, the figures fitted to them, the scanner profile
+    better = np.stack([shuffled, ranks, ranks, ranks, ranks, shuffled], 1)
+    table, cells = uses.order(better.tolist())
+    assert [row[-1] for row in table.rows] == ["reached", "reached"]
+    assert cells[-1] == "inconclusive: too few networks"
+    worse = np.stack([ranks, ranks, ranks, shuffled, ranks, ranks], 1)
+    assert uses.order(worse.tolist())[1][-1] == "missed"
+
+
+@pytest.mark.parametrize(
+    ("fitted", "scanner", "verdict"),
+    [(0.95, 0.94, "reached"), (0.95, 0.96, "missed"), (0.93, 0.9, "missed")],
+)
+def test_a_repair_gains_two_points_and_no_less_than_the_profile(fitted, scanner, verdict):
+    on_usps = [0.9, 0.92, fitted, scanner]
+    rows = [[one + 0.001 * i for one in on_usps] + [0.98] * 4 for i in range(5)]
+    table, cells = uses.repair(rows)
+    assert cells[-1] == verdict
+    assert [row[0] for row in table.rows] == [*uses.ARMS]
+    assert str(cells[2]).startswith(f"{100 * (fitted - 0.92):.2f}")

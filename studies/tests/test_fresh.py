@@ -41,6 +41,14 @@ def test_the_file_of_digests_names_stored_results_and_studies():
     digests = Digests.of(results)
     assert set(digests.now) <= set(STUDIES)
     assert set(digests.then) <= {path.stem for path in results.glob("*.json")}
+    stored = {path.stem: json.loads(path.read_text("utf-8")) for path in results.glob("*.json")}
+    unmarked = {
+        name
+        for name, record in stored.items()
+        if study_of(record["command"]) in digests.now and name not in digests.then
+    }
+    assert not unmarked, "a change of what their code puts out would go unnoticed"
     record = json.loads((results / "maxplore.json").read_text("utf-8"))
     assert study_of(record["command"]) == "maxplore"
+    assert study_of("hardcase reproduce faults --full") == "features-rq1", "its name of today"
     assert study_of("python -m benchmarks memory") == ""

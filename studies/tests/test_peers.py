@@ -17,20 +17,21 @@ from hardcase_studies.peers import attacks, networks, probability
 def test_a_published_network_is_loaded_by_the_names_of_its_weights(tmp_path):
     torch.manual_seed(0)
     made = networks.CifarResNet(3)
-    weights = {f"resnet20.{name}": value for name, value in made.state_dict().items()}
-    kept = {
-        name: value
-        for name, value in weights.items()
-        if not name.endswith(("mean", "std", "tracked"))
+    weights = {
+        f"resnet20.{name}": value
+        for name, value in made.state_dict().items()
+        if name not in ("mean", "std") and not name.endswith("tracked")
     }
-    save_file(
-        {**kept, "resnet20.bn1.running_mean": made.bn1.running_mean}, tmp_path / "w.safetensors"
-    )
+    save_file(weights, tmp_path / "w.safetensors")
     net = networks.resnet(tmp_path / "w.safetensors")
     x = torch.rand(2, 3, 32, 32)
     assert torch.equal(net(x), made.eval()(x))
     with pytest.raises(Problem, match="no weights of resnet56"):
         networks.resnet(tmp_path / "w.safetensors", "resnet56")
+    del weights["resnet20.bn1.running_mean"]
+    save_file(weights, tmp_path / "w.safetensors")
+    with pytest.raises(Problem, match=r"lacks bn1\.running_mean"):
+        networks.resnet(tmp_path / "w.safetensors")
 
 
 def test_a_library_that_is_missing_says_how_to_have_it():
@@ -83,6 +84,7 @@ def test_attackbench_counts_our_attack(tmp_path, monkeypatch):
     )
     options = {"attacks": "fgsm", "libraries": "ours"}
     (table,) = attacks.run(Bench(out=tmp_path, options=options)).tables
+    assert attacks.run(Bench(out=tmp_path, options=options)).tables[0].rows == table.rows  # kept
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["batch failures"] == row["box failures"] == 0
     assert float(row["backwards"]) == 1

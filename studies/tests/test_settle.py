@@ -55,3 +55,13 @@ def test_a_job_in_parts_waits_for_all_of_them():
     assert words[words.index("--data") + 1] == "mnist5k"
     assert "--keep" in words
     assert "--keep" not in parts[0].command(Path("w"), Path("k"), small=False, device="cuda")
+
+
+def test_one_command_runs_the_small_form_of_every_study(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["settle", "--small", "--list", "--keep", "nowhere"])
+    assert settle.main() == 0
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == len(settle.SMALL)
+    for line, study in zip(said, settle.SMALL, strict=True):
+        assert f"reproduce {study} --data mnist5k --device cpu" in line
+        assert not any(flag in line for flag in settle.LARGE)

@@ -110,6 +110,11 @@ def test_an_item_is_judged_from_its_stored_file_alone(tmp_path):
     share = {"file": "one", "table": "T", "column": "value", "share": True}
     assert verdict({"figure": share, "at_least": 50}) == "inconclusive"
     assert verdict({"figure": {**place, "file": "two", "row": "a"}, "above": 0}) == "not run"
+    later = {"figure": {**place, "file": "two", "row": "a"}, "above": 0}
+    for tests in ((), (later,)):
+        assert (
+            judge(Item(**said, tests=tests, tried="it needs"), Store(tmp_path)).verdict == "tried"
+        )
     absent = Item(**said, absent="no data")
     assert judge(absent, Store(tmp_path)).verdict == "cannot be had"
 
@@ -129,7 +134,8 @@ def test_of_two_files_the_first_that_is_stored_is_read_and_an_optional_figure_ma
 
 ROOT = Path(__file__).parents[2]
 STORE = Store(ROOT / "results")
-VERDICTS = ("yes", "partly", "no", "inconclusive", "not run", "cannot be had", "built")
+VERDICTS = ("yes", "partly", "no", "inconclusive", "tried", "cannot be had", "built")
+"""What a row may say: none is left as "not run"."""
 NOT_HAD = re.compile(r"ImageNet-32|ARGUS on ImageNet|people's ratings")
 """What may be missing: these data and answers, and nothing else."""
 
@@ -139,7 +145,7 @@ def test_no_cell_of_the_matrix_is_empty(item):
     assert item.document in matrix().documents
     assert item.claim
     assert item.command
-    assert bool(item.tests) + bool(item.absent) + bool(item.built) == 1
+    assert bool(item.tests or item.tried) + bool(item.absent) + bool(item.built) == 1
     assert not item.absent or NOT_HAD.match(item.absent)
     assert not item.built or (ROOT / item.built.partition("::")[0]).is_file()
     for test in item.tests:

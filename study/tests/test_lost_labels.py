@@ -112,7 +112,7 @@ def test_a_simulated_crowd_says_nothing_of_labels(own, tmp_path):
 
 
 def test_runs_without_draws_and_other_designs_are_refused(own, runs, tmp_path):
-    with pytest.raises(Problem, match="keeps no failing draws"):
+    with pytest.raises(Problem, match="keeps no failing samples"):
         new([runs / "sinvad"], out=tmp_path / "none", conditions=True)
     for given in ({"design": "likert"}, {"ask": 5}):
         with pytest.raises(Problem, match="goes with the design label"):

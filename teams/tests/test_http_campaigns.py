@@ -207,7 +207,7 @@ def test_from_the_command_line(place, model, capsys):
     small = (*how.split(), "--allow-low-accuracy")
     assert command(f"run --model onnx:{model} --out a", *small) == 0, capsys.readouterr().err
     with serving(model) as server:
-        quick = ("--set", "model.batch=16", "model.concurrency=2", "model.timeout=10")
+        quick = ("--set", "batch_size=16", "model.concurrency=2", "model.timeout=10")
         code = command(f"run --model {server.url} --out b", *small, *quick)
         assert code == 0, capsys.readouterr().err
     a, b = Run("a"), Run("b")

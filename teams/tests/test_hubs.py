@@ -156,6 +156,32 @@ def test_an_absent_library_is_named_with_its_install(monkeypatch, spec, library,
     assert caught.value.fix == f"pip install {install}"
 
 
+def test_a_hub_that_has_no_address_here_is_not_asked_again_and_again(monkeypatch, caplog):
+    """Its own library tries for half a minute before it says so."""
+    asked = []
+
+    def from_pretrained(name, *, local_files_only):
+        asked.append((name, local_files_only))
+        raise OSError(f"{name} is not in the cache")
+
+    form = SimpleNamespace(from_pretrained=from_pretrained)
+    fake = SimpleNamespace(AutoModelForImageClassification=form)
+    monkeypatch.setitem(sys.modules, "transformers", fake)
+    monkeypatch.setattr(hubs, "getproxies", dict)
+
+    def unknown(host, port):
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(hubs.socket, "getaddrinfo", unknown)
+    with pytest.raises(Problem, match="hf:tiyn cannot be loaded: tiyn is not in the cache"):
+        hubs.from_hub("hf:tiyn")
+    monkeypatch.setattr(hubs.socket, "getaddrinfo", lambda host, port: [])
+    with pytest.raises(Problem):
+        hubs.from_hub("hf:tiyn")
+    assert asked == [("tiyn", True), ("tiyn", False)]
+    assert caplog.text.count("the hub does not answer") == 1
+
+
 def test_a_real_timm_network(monkeypatch):
     timm = pytest.importorskip("timm", exc_type=Exception)
     created = timm.create_model

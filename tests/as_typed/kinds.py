@@ -199,7 +199,7 @@ def hugging_face():
     from test_way_in import folder, hugging_face as small
 
     small(Path("tiny"))
-    folder(Path("photos"), count=180)
+    folder(Path("photos"), count=400)  # a fifth is for testing: some stay for proofs
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ code = main("run --model zoo:lenet5 --data mnist5k --images 6 --measure 40 --out
 assert code == 0, code
 print(*(name for name in sys.modules if name.startswith("hardcase.")))
 """
-DEVICE = {"hardcase.graphs", "hardcase.campaign.device", "hardcase.models.tiles"}
+DEVICE = {"hardcase.graphs", "hardcase.campaign.device", "hardcase.runs.tiles"}
 
 
 def test_a_default_run_on_a_cpu_loads_nothing_of_a_device(tmp_path):

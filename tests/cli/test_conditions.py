@@ -56,6 +56,10 @@ def test_a_field_is_fitted_and_measured(capsys):
         ([*FIT, "--field", "folder:nowhere"], "not a folder"),
         ([*FIT, "--field", "folder:.", "--coordinates", "nonsense"], "no images"),
         ([*FIT, "--field", "folder:.", "--out", "there.toml"], "stays as it is"),
+        (
+            [*FIT[:2], "--data", "canvas5k", "--field", "folder:.", "--model", "net.py:make"],
+            "makes claims",
+        ),
     ],
 )
 def test_mistakes_are_named(words, why, capsys):

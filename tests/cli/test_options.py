@@ -1,13 +1,20 @@
 """File, flags and settings become one configuration, in that order of precedence."""
 
+import io
+import logging
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from time import sleep
 
 import pytest
+from rich.console import Console
 
 from hardcase.api import folder_for
+from hardcase.cli import main as main_module, options
 from hardcase.cli.main import VERBS, _function
 from hardcase.cli.options import _KEYS, CAMPAIGN, cell, clock, facts, grid, resolve, shown
+from hardcase.cli.progress import Screen
 from hardcase.config import BudgetConfig, Config
 from hardcase.environment import duration
 from hardcase.errors import Problem
@@ -138,3 +145,56 @@ def test_numbers_lean_right_and_brackets_are_text():
     assert any("[name]" in line for line in lines)
     assert next(line for line in lines if "[a]" in line).endswith(" 5")
     assert next(line for line in lines if "12,345" in line).endswith("12,345")
+
+
+def test_a_silence_of_a_command_is_ended_in_words(capsys, monkeypatch):
+    monkeypatch.setattr(options.Silence, "FIRST", 0.02)
+    silence = options.Silence()
+    with silence.ended("report"):
+        sleep(0.15)
+    said = capsys.readouterr().err.splitlines()
+    assert 1 <= len(said) <= 3  # each silence is twice as long as the one before
+    assert all(line == "0:00:00 report: at work" for line in said)
+    with silence.ended("report"):
+        silence.held = True  # a screen shows what is done
+        sleep(0.1)
+    with silence.ended(""):
+        sleep(0.1)
+    assert not capsys.readouterr().err
+
+
+def test_who_waits_for_libraries_is_told(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(options.Silence, "FIRST", 0.02)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "slow_library.py").write_text("import time\ntime.sleep(0.1)\n")
+    with options.Silence().ended("gate"):
+        import_module("slow_library")
+    assert "0:00:00 gate: loading PyTorch and other libraries\n" in capsys.readouterr().err
+
+
+def test_what_is_logged_stands_above_the_screen(capsys):
+    """What is written past a live screen tears it."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    out = io.StringIO()
+    try:
+        options.logging_to(verbose=False, quiet=False)
+        screen = Screen(Console(file=out, force_terminal=True, width=60))
+        with screen:
+            logging.getLogger("hardcase").warning("mind this")
+        said = out.getvalue()
+        logging.getLogger("hardcase").warning("and this")
+    finally:
+        logging.captureWarnings(False)
+        root.handlers[:] = before
+        root.setLevel(level)
+    assert "note: mind this" in said
+    assert capsys.readouterr().err == "note: and this\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [("report runs/a", "report"), ("status runs/a", ""), ("judge r --ask 20", ""), ("run -q", "")],
+)
+def test_only_verbs_that_compute_are_watched(words, verb):
+    assert main_module._computing(words.split()) == verb

@@ -155,17 +155,80 @@ def test_plain_lines_tell_beginnings_ends_and_notes(told, capsys):
     assert said[1].startswith("trained net on data in 0:0")
     assert said[2] == "searching with pgd on m, d: 18 right of 20 images"
     assert said[3] == "note: mind this"
-    assert "8 of 18 images done, 3 failing (not judged); 100 queries" in said[4]
+    assert "8 of 18 images done, 3 with a failure so far; 100 queries" in said[4]
     assert len(said) == 5
 
 
-def test_plain_lines_come_at_intervals(told, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "EVERY", 0.02)
-    monkeypatch.setattr(progress, "TICK", 0.01)
+@pytest.fixture
+def impatient(monkeypatch):
+    """Plain lines in hundredths of the usual seconds."""
+    for name in ("SILENCE", "EVERY"):
+        monkeypatch.setattr(progress, name, 0.02)
+    monkeypatch.setattr(progress, "TICK", 0.005)
+
+
+def test_plain_lines_come_at_intervals(told, capsys, impatient):
     with Lines() as screen:
         told(screen)
         screen.over.wait(0.2)
     assert capsys.readouterr().err.count("searching: 8 of 18") >= 2
+
+
+def test_a_silence_ends_with_what_is_being_measured_and_how_long_it_takes(capsys, impatient):
+    with Lines() as screen:
+        screen.enter("measure", RECORD)
+        screen.advance(32, 128, 5)  # of an earlier process
+        screen.over.wait(0.1)
+        screen.began -= 10
+        screen.advance(64, 128, 9)
+        screen.over.wait(0.1)
+        screen.prepare("working out the failure rate")
+    said = capsys.readouterr().err
+    assert said.startswith("measuring; the first images say how long it takes\n")
+    assert "measuring: 32 of 128 images\n" in said
+    assert "measuring: 64 of 128 images, 9 failing samples; about 0:00:20 left\n" in said
+    assert "working out the failure rate\n" in said
+
+
+def test_silences_grow_so_that_a_log_stays_short(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    screen = Lines()
+    screen.over.wait = lambda seconds: now.__setitem__(0, now[0] + seconds) or now[0] > 200
+    screen.enter("check", RECORD)
+    screen._tick()
+    times = [row.split()[0] for row in capsys.readouterr().err.splitlines()[1:]]
+    assert times == [
+        "0:00:03",
+        "0:00:09",
+        "0:00:21",
+        "0:00:45",
+        "0:01:15",
+        "0:01:45",
+        "0:02:15",
+        "0:02:45",
+        "0:03:15",
+    ]
+
+
+def test_the_screen_shows_what_is_measured():
+    screen = Screen(Console(file=io.StringIO()))
+    screen.enter("measure", RECORD)
+    screen.advance(0, 128, 0)
+    screen.advance(32, 128, 5)
+    text = shown(screen, 80)
+    for piece in (
+        "pgd on m, d",
+        "measuring",
+        "32 of 128 measured",
+        "5 samples",
+        "finish this shard",
+    ):
+        assert piece in text, piece
+    assert "budget" not in text
+    assert screen.share() == 0.25
+    screen.stops = 1
+    assert "stopping after this shard" in line(screen.standing())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -84,7 +84,8 @@ def test_a_dry_run_estimates_and_writes_nothing(tmp_path, monkeypatch, capsys):
     words = "run --model model.py:make --data npz:toy.npz?split=all --method pgd --dry-run"
     assert main(words.split()) == 0
     said = capsys.readouterr().out
-    assert "search, at most" in said
-    assert "12 seeds" in said
+    assert "12 images, 4 samples each: " in said
+    assert "pgd from about 12 of 12 images" in said
+    assert "less than ten seconds" in said
     assert "epsilon 0.3" in said
     assert not (tmp_path / "runs").exists()

@@ -22,7 +22,7 @@ PAGES = [
     ROOT / "study/README.md",
     ROOT / "teams/README.md",
 ]
-FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.M | re.S)
+FENCE = re.compile(r"^ *```([^\n]*)\n(.*?)^ *```", re.M | re.S)
 STORED = re.compile(r"<!-- sources:.*?<!-- end -->", re.S)
 """Commands that made stored results, as their version understood them."""
 PLACEHOLDER = re.compile(r"…|\.\.\.|\||\[-|\[C|<")
@@ -42,6 +42,8 @@ def commands(page):
     named = re.findall(r"`(hardcase [^`\n]+)`", text)
     for line, whole in [*((line, True) for line in lines), *((line, False) for line in named)]:
         line = re.sub(r"\s#.*", "", line).strip().removeprefix("$ ")
+        if " ... " in line:  # what stands there may be left out, so the rest is parsed alone
+            line, whole = line.replace(" ... ", " "), False
         if line.startswith("hardcase ") and not PLACEHOLDER.search(line):
             yield line, whole
 

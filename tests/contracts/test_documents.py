@@ -89,6 +89,12 @@ def test_speeds_stand_beside_what_was_asked_for(tmp_path):
     assert "| c |" not in every
     assert f"y ({NOT_RUN})" in every
     assert "| c | 0.5 of bare networks | – |" in chosen
+    assert "†" not in every
+    rows = [{**each, "commit": commit} for each, commit in zip(rows, ("abcdef0123", "old", "old"))]
+    record = {**record, "rows": rows, "columns": list(rows[0])}
+    (tmp_path / "x.json").write_text(json.dumps({**record, **rest}))
+    assert "| a | **" in rendered(page, tmp_path)
+    assert "| b † | 1,234" in rendered(page, tmp_path)
 
 
 def test_every_measured_number_on_a_page_is_a_stored_one():

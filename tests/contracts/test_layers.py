@@ -13,7 +13,7 @@ LAYERS = {
     "oracles statistics graphs campaign wording",
     "parts": "imaging spaces conditions searches guides criteria methods models data training generators claims "
     "corruptions",
-    "run": "config request analysis splits context runs judges",
+    "run": "config request tasks analysis splits context runs judges",
     "faces": "__init__ __main__ api attack report suite repair testing cli",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""
@@ -74,6 +74,27 @@ def test_parts_never_import_a_method():
         if name == "methods" and own != "methods" and ORDER[own] <= ORDER["methods"]
     ]
     assert not wrong, wrong
+
+
+def decided_by_name(tree):
+    """The comparisons of a part's name or of a task with texts; what a user asked for apart."""
+    parts = re.compile(r"(part|method|recipe|self|context)\.(name|task)$")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            named = any(parts.search(ast.unparse(one)) for one in sides)
+            texts = [inner for one in sides for inner in ast.walk(one)]
+            if named and any(isinstance(getattr(one, "value", None), str) for one in texts):
+                yield ast.unparse(node)
+
+
+def test_a_context_decides_nothing_by_the_name_of_a_part_or_a_task():
+    """What differs is a fact of the part or a method of the task (`tasks.py`)."""
+    planted = "part.name in ('natural', 'pgd') or self.task != 'classes'"
+    assert len([*decided_by_name(ast.parse(planted))]) == 2
+    rooms = ("context.py", "splits.py", "api.py", "runs/plan.py", "runs/phases.py", "runs/start.py")
+    found = [one for room in rooms for one in decided_by_name(trees()[ROOT / room])]
+    assert not found
 
 
 def test_a_class_name_exists_once():

@@ -11,7 +11,7 @@ import hardcase
 SOURCES = Path(hardcase.__file__).parent
 TESTS = Path(__file__).parents[1]
 ACROSS = {"cheating", "contracts", "end_to_end", "fuzz", "golden", "played", "reference"}
-ACROSS |= {"as_typed", "torture", "worst_day"}
+ACROSS |= {"as_typed", "tools", "torture", "worst_day"}
 """Folders of tests about the whole: contracts, references, whole runs, crashes."""
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "

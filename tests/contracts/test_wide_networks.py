@@ -53,6 +53,7 @@ OWN = {
     "open": "shows a page",
     "cache": "lists what is kept",
     "card": "writes down what a run has measured",
+    "conditions": "fits images to images; of a model it reads confidence and accuracy alone",
     "yardstick": "trains the networks of its table",
     "train witness": "witnesses are as wide as their data",
     "train judge": "a judge is as wide as its data; judging a wide network is `judge`",

@@ -86,7 +86,7 @@ def test_findings_as_parquet_know_the_classes_of_their_run(tmp_path, png):
 def test_runs_without_findings(tmp_path, refusal):
     refusal(f"run:{tmp_path}", "is not a run")
     (tmp_path / "run.json").write_text("{}")
-    refusal(f"run:{tmp_path}", "no findings yet")
+    refusal(f"run:{tmp_path}", "no failures yet")
     written(tmp_path / "findings" / "part-00000.parquet", [], expected=pa.array([], pa.int32()))
     refusal(f"run:{tmp_path}", "holds no images")
 

@@ -123,6 +123,31 @@ for split in ("train", "test"):
     np.savez("toy.npz", x_train=x, y_train=images.y.numpy(), x_test=x, y_test=images.y.numpy())
 """
 
+CHANCE = """
+import numpy as np
+Path("net.py").write_text('''
+import torch
+
+class Levels(torch.nn.Module):
+    "Reads a class off the brightness of an image."
+    def __init__(self):
+        super().__init__()
+        self.level = torch.nn.Parameter(torch.tensor([0.2, 0.5, 0.8]))
+
+    def forward(self, x):
+        return -50 * (x.mean((1, 2, 3))[:, None] - self.level) ** 2
+
+def make():
+    return Levels().eval()
+''')
+luck = np.random.default_rng(0)
+shown = np.arange(67) % 3
+labels = np.where(np.arange(67) % 9 < 5, shown, (shown + 1) % 3)
+levels = np.array([51, 128, 204])[shown][:, None, None, None]
+x = (levels + luck.normal(0, 8, (67, 8, 8, 1))).clip(0, 255).astype("uint8")
+np.savez("levels.npz", x_train=x, y_train=labels, x_test=x, y_test=labels)
+"""
+
 
 @dataclass(frozen=True)
 class Defect:
@@ -199,7 +224,7 @@ except (TypeError, AttributeError) as error:
     ends(False, f"{type(error).__name__}: {error}")
 ends(bool(done.record["hashes"]["peers"]), "there is no peer")
 """,
-        "",
+        "AttributeError: 'Quarters' object has no attribute 'name'",
     ),
     "baseline": Defect(
         "house4 8.3",
@@ -213,7 +238,7 @@ except Exception as error:
     ends(False, f"{type(error).__name__}: {error}")
 ends(done.record["complete"], "it is not complete")
 """,
-        "",
+        "a module is refused: it must be text",
     ),
     "bounded": Defect(
         "house4 8.4",
@@ -227,13 +252,31 @@ ends(columns is not None and len(columns) == 1, f"it searches the columns {colum
 """,
         "it searches the columns None",
     ),
+    "recipe": Defect(
+        "house4 8.4",
+        "declared conditions do not bound a recipe of the user's own",
+        """
+Path("own.py").write_text('''
+import hardcase as hc
+
+def mine(shape):
+    "A recipe of somebody's own in the space of appearance."
+    return hc.methods.natural(shape=shape)
+''')
+done = run(method="own.py:mine", conditions={"rotation": "±40 deg"}, witnesses=[])
+columns = (done.record["space"] or {}).get("columns")
+ends(columns is not None and len(columns) == 1, f"it searches the columns {columns}")
+""",
+        "it searches the columns None",
+    ),
     "unused": Defect(
         "house4 8.5",
         "hc.search accepts settings that it does not use",
         """
 taken = []
 for name, value in (("judge", False), ("criteria", "nc"), ("limits", {"risk": 0.1}),
-                    ("metrics", "m.prom"), ("cluster", "auto"), ("rare", True)):
+                    ("metrics", "m.prom"), ("cluster", "auto"), ("rare", True),
+                    (BASELINE, ["zoo:lenet1"]), ("execution", hc.Execution(workers=2))):
     try:
         hc.search(toy_subject(), toy_images(4), method="pgd", **{name: value})
     except (Problem, TypeError):
@@ -241,7 +284,7 @@ for name, value in (("judge", False), ("criteria", "nc"), ("limits", {"risk": 0.
     taken.append(name)
 ends(not taken, f"it takes {', '.join(taken)}")
 """,
-        "it takes judge, criteria, limits, metrics, cluster, rare",
+        "it takes judge, criteria, limits, metrics, cluster, rare, execution",
     ),
     "arguments": Defect(
         "house4 8.7",
@@ -253,6 +296,18 @@ except Problem as problem:
     ends(IMAGES in str(problem) and "count" not in str(problem), str(problem))
 """,
         "seeds=0 is answered: try: count=1 or more",
+    ),
+    "flags": Defect(
+        "house4 8.7",
+        "Python is told of flags",
+        """
+try:
+    hc.search(toy_subject(), toy_images(4), method="dlfuzz", target=1)
+except Problem as problem:
+    ends("--" not in str(problem), str(problem))
+ends(False, "nothing is said")
+""",
+        "try: leave out --target, or another --method",
     ),
     "forecast": Defect(
         "house4 8.8",
@@ -291,6 +346,82 @@ ends(code == 0, text[:200])
 """,
         "error: the settings (method parts.space is, method parts.space.parts.0 is, ...",
     ),
+    "many names": Defect(
+        "newcomer4 point 2",
+        "resume tells of two hundred names of settings that differ",
+        """
+code, text = hardcase(f"run --model zoo:lenet5 --data mnist5k {FLAG} 6 --witness none --out r")
+assert code == 0, text
+config = Path("r/config.toml")
+config.write_text(config.read_text().replace("gradients = 100", "gradients = 3"))
+code, text = hardcase("resume r")
+ends(len(text) < 1000, f"it is answered with {len(text):,} characters")
+""",
+        "it is answered with 2,020 characters",
+    ),
+    "killed": Defect(
+        "reliability4 point 1",
+        "a run of the default method that was killed while it searched cannot be resumed",
+        """
+line = (f"run --model zoo:lenet5 --data mnist5k {FLAG} 12 --witness none --gradients 6"
+        " --set campaign.shard=4 --out r --progress none")
+done = subprocess.Popen([*COMMAND, *line.split()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+while done.poll() is None and len([*Path("r/findings").glob("part-*")]) < 2:
+    time.sleep(0.01)
+done.kill()
+done.communicate()
+code, text = hardcase("resume r")
+ends(code == 0, text[:200])
+""",
+        "error: the settings (method parts.space is, method parts.space.parts.0 is, ...",
+    ),
+    "shrink": Defect(
+        "reliability4 point 1",
+        "shrink refuses a run of the default command",
+        """
+code, text = hardcase(f"run --model zoo:lenet5 --data mnist5k {FLAG} 3 --witness none --out r")
+assert code == 0, text
+code, text = hardcase("shrink r")
+ends(code == 0, text[:200])
+""",
+        "error: the settings (method parts.space is, method parts.space.parts.0 is, ...",
+    ),
+    "stored": Defect(
+        "reliability4 point 1",
+        "the configuration that a run stores searches another space",
+        """
+code, text = hardcase(f"run --model zoo:lenet5 --data mnist5k {FLAG} 3 --witness none --out r")
+assert code == 0, text
+code, text = hardcase("run r/config.toml --out again")
+assert code == 0, text
+one, other = (hc.Run(folder).findings["id"].to_pylist() for folder in ("r", "again"))
+ends(one == other, f"{len({*one} & {*other})} of {len(one)} findings are the same")
+""",
+        "0 of 3 findings are the same",
+    ),
+    "unmeasured": Defect(
+        "reliability4 point 10",
+        "a failure rate that could not be measured is no failure",
+        SLOW
+        + """
+Path("s.py").write_text("def draw(u): return {'rotation': u[:, 0] * float('nan')}")
+Path("c.toml").write_text('[conditions]\\nrotation = "±30 deg"\\nsampler = "s.py:draw"\\n')
+code, text = hardcase(f"run --model slow.py:make --data npz:toy.npz {FLAG} 6 --method none"
+                      " --conditions c.toml --allow-low-accuracy --out r --progress none -q")
+ends(code in (2, 3) and "NaN" in text or "finite" in text, f"exit code {code}: {text[:100]}")
+""",
+        "exit code 0: r",
+    ),
+    "chance": Defect(
+        "newcomer4 point 10",
+        "doctor calls 55 % of three classes no better than chance",
+        CHANCE
+        + """
+code, text = hardcase("doctor --model net.py:make --data npz:levels.npz")
+ends("no better than chance" not in text, text[-300:])
+""",
+        "Here the network is no better than chance whatever is tried",
+    ),
     "repair": Defect(
         "newcomer4 point 3",
         "repair refuses an unchanged network for photographs",
@@ -299,10 +430,16 @@ ends(code == 0, text[:200])
 code, text = hardcase("run --model net.py:make --data folder:photos --method none --out r"
                       " --allow-low-accuracy --conditions scanner")
 assert code == 0, text
-code, text = hardcase("repair r --out fixed --epochs 1 --proof quick --allow-low-accuracy")
-ends("differently from when" not in text and "is not the one" not in text, text[-300:])
+line = "repair r --out fixed --epochs 1 --proof quick"
+done = subprocess.Popen([*COMMAND, *line.split()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+while done.poll() is None and not Path("fixed").exists():
+    time.sleep(0.1)
+begun = done.poll() is None or Path("fixed").exists()
+done.kill()  # that it begins is enough
+text, _ = done.communicate()
+ends(begun, text.decode()[:300])
 """,
-        "",
+        "the model answers 55 of 60 seeds differently from when this run began",
     ),
     "interrupted": Defect(
         "newcomer4 point 8",
@@ -318,13 +455,17 @@ while done.poll() is None and not Path("measuring").exists():
 time.sleep(0.5)
 assert done.poll() is None, "the run has ended before it could be stopped"
 done.send_signal(signal.SIGINT)
-done.communicate()
+told, _ = done.communicate()
 import json
 complete = json.loads(Path("r/run.json").read_text())["complete"]
+_, status = hardcase("status r")
+gate, _ = hardcase("gate r --max-risk 1")
 again, _ = hardcase("resume r")
-ends(not complete and again == 0, f"complete: {complete}, resume ends with {again}")
+said = f"complete: {complete}, resume named: {b'resume' in told} and {'resume' in status}"
+sound = not complete and b"resume" in told and "resume" in status and gate == 2 and again == 0
+ends(sound, f"{said}, gate ends with {gate}, resume with {again}")
 """,
-        "",
+        "complete: True, no word of resume, gate ends with 4",
     ),
 }
 

@@ -93,6 +93,8 @@ def test_a_file_or_a_run_that_is_none(world, words, pieces):
         ("--target up", ("no class 'up'", "north-west")),
         ("--keep some", ("some", "best")),
         ("--device tpu", ("'tpu'", "--device cpu")),
+        ("--device gpu", ("'gpu'", "known: auto, cpu, cuda, mps, xpu")),
+        ("--set conditions.draws=16", ("no condition 'draws'", "--set samples=N")),
         ("--generator vae", ("takes no generator",)),
         ("--oracle luck", ("oracle is 'luck'", "disagreement")),
         ("--split all", ("--split",)),

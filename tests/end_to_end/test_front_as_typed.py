@@ -185,7 +185,7 @@ def test_messages_of_python_name_arguments_of_python(arguments, name):
     assert "count" not in told
 
 
-def test_no_query_is_made_for_a_forecast(tmp_path):
+def test_no_query_is_made_for_a_forecast(tmp_path, monkeypatch):
     """The model is asked about every image and sample once, beside what is checked about it."""
     counted = {"rows": 0}
 
@@ -195,7 +195,8 @@ def test_no_query_is_made_for_a_forecast(tmp_path):
             return super().forward(x)
 
     subject = hc.Subject(Counted(), classes=toy_subject().class_names, name="counted")
-    given = {"method": "none", "judge": False, "effects": False}
+    monkeypatch.setattr("hardcase.runs.phases._has_time_for_effects", lambda plan, seconds: False)
+    given = {"method": "none", "judge": False}
     few = _rows(counted, lambda: hc.run(subject, toy_images(40), out=tmp_path / "few", **given))
     many = _rows(
         counted, lambda: hc.run(subject, toy_images(40), out=tmp_path / "many", samples=64, **given)

@@ -1,4 +1,4 @@
-"""What is carried to a machine without a network arrives whole; stored speeds are of one commit."""
+"""What is carried to a machine without a network arrives whole; stored speeds name their commit."""
 
 import ast
 import hashlib
@@ -93,7 +93,7 @@ def test_what_a_benchmark_imports_of_ours_exists(file):
                     importlib.import_module(f"{node.module}.{name.name}")
 
 
-def test_a_result_is_of_one_commit_and_says_which_rows_are_stale(tmp_path, monkeypatch):
+def test_rows_keep_their_commit_and_a_result_says_which_are_stale(tmp_path, monkeypatch):
     code = tmp_path / "engine.py"
     code.write_text("fast = True")
     monkeypatch.setattr(figures, "ROOT", tmp_path)
@@ -106,14 +106,18 @@ def test_a_result_is_of_one_commit_and_says_which_rows_are_stale(tmp_path, monke
         figures.collect([figures.Figure(name=name, value=1.0, **row) for name in names])
         return json.loads((tmp_path / "bench-cpu.json").read_text())
 
-    measured("first", "start")
+    measured("first", "start", "search")
     record = measured("second", "search")
-    assert [kept["name"] for kept in record["rows"]] == ["search"]  # the first commit's row left
-    record = measured("second", "judge")
-    assert [kept["name"] for kept in record["rows"]] == ["judge", "search"]
+    assert record["commit"] == "second"
+    commits = {kept["name"]: kept["commit"] for kept in record["rows"]}
+    assert commits == {"search": "second", "start": "first"}
     assert figures.stale_rows(record) == []
     code.write_text("fast = False")
-    assert figures.stale_rows(record) == ["judge", "search"]
+    assert figures.stale_rows(record) == ["search", "start"]
+    record = measured("third", "search")
+    assert figures.stale_rows(record) == ["start"]
+    record = measured("third", "start")
+    assert len(record["exercised"]) == 1  # no row is of the code before
 
 
 def test_images_travel_as_pictures_and_come_back_pixel_by_pixel(tmp_path):

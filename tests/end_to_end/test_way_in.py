@@ -112,7 +112,7 @@ def test_two_commands_lead_from_a_hub_and_a_folder_to_a_report(make, tmp_path):
     data = f"folder:photos?split=all{size}"
     said = hardcase("run", "--model", model, "--data", data, cwd=tmp_path)
     assert "method natural" in said.stderr
-    assert "seeds: by one timed pass" in said.stderr
+    assert "searching with natural on" in said.stderr
     (home,) = (tmp_path / "runs").iterdir()
     page = Path(hardcase("open", str(home), "-q", cwd=tmp_path).stdout.strip())
     record = json.loads((home / "run.json").read_text())

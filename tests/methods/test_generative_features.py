@@ -151,7 +151,7 @@ def test_a_generator_whose_samples_others_do_not_recognise_is_refused(capsys):
     assert "--witness none" in said
     assert main([*words, "--out", "unchecked", "--witness", "none"]) == 0
     said = capsys.readouterr()
-    assert "nobody but the subject checks generated seeds" in said.err
+    assert "nobody but the model checks generated images" in said.err
     assert "checked by nobody else" in " ".join(said.out.split())
     run = Run("unchecked")
     assert run.record["search_results"]["verified"] is None

@@ -25,7 +25,7 @@ def test_a_rate_says_what_it_is_a_rate_of():
     [
         ({}, ""),
         ({"queries": 2000, "time": None}, "2,000 queries per image"),
-        ({"queries": 1, "gradients": 40}, "1 query per seed and 40 gradients per seed"),
+        ({"queries": 1, "gradients": 40}, "1 query per image and 40 gradients per image"),
         (
             {"total_queries": 5, "findings": 1, "time": "10m"},
             "5 queries in total, 1 finding and 10 min 0 s",

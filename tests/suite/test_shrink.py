@@ -84,7 +84,7 @@ def test_what_is_known_of_the_seeds_reaches_the_space(tmp_path):
 
 def test_nothing_to_shrink_is_a_problem(tmp_path):
     run = write_run(tmp_path / "run", levels=LEVELS, found={0: [140]})
-    with pytest.raises(Problem, match="fails none of the 1 stored findings"):
+    with pytest.raises(Problem, match="fails none of the 1 stored failures"):
         shrink(run, subject(0.9), tmp_path / "small")
     with pytest.raises(Problem, match="not empty"):
         shrink(run, subject(), tmp_path / "run")

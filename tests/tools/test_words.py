@@ -16,7 +16,7 @@ def repository(page="", source="", **ceilings):
         "ceilings": {"replaced_in_strings": 0, "carriers_in_names": 0, "carriers_in_docstrings": 0}
         | ceilings,
         "pages": {"sentence_words": 16, "semicolons": 3, "waiting": []},
-        "research": {"pages": ["docs/results/*.md"], "sentence_words": 99, "semicolons": 99},
+        "research": {"pages": ["docs/results/*.md"], "sentence_words": 99, "semicolons": 999},
         "names": {"carriers": "own said"},
         "replaced": {r"\bfunnel\b": "search results"},
         "keys": {"replaced": ["standing"]},

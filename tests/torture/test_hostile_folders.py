@@ -101,7 +101,7 @@ def begin_as(folder, record=None, *, sources=False, **settings):
         whole = {"record": forget({**begun["record"], **record}), "config": config}
         path.write_bytes(checked_json(whole))
     (folder / "config.toml").write_text(config)
-    store.write_record(forget({**store.record(), **record}))
+    (folder / "run.json").write_bytes(checked_json(forget({**store.record(), **record})))
 
 
 def without_sources(record):
@@ -257,7 +257,6 @@ TRICKS = {
     "code behind a line": code(lambda own: {"model": own}, "a\nb.py"),
     "pickle": pickled,
     "TorchScript": script,
-    "metrics": lambda folder, victim: begin_as(folder, metrics=str(victim / "file")),
     "address": lambda folder, victim: begin_as(folder, model=f"http://127.0.0.1:{victim.port}/v2/models/m/infer"),
     "hub's model": named(model=STRANGER),
     "weights of a hub's model": named(model=f"w.pt@{STRANGER}"),

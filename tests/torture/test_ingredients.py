@@ -72,14 +72,14 @@ SWAPS = {
     "tile": ({"campaign": lambda: full(tile=48)}, "tile (48, then 16)"),
     "precision": ({"config": 'model = "toy"\nprecision = "tf32"\n'}, "precision (tf32, then strict)"),
     "rounds": ({"rounds": 5}, "settings (rounds)"),
-    "order of the seeds": ({"images": toy_images(8).take(torch.arange(7, -1, -1))}, "seeds"),
+    "order of the images": ({"images": toy_images(8).take(torch.arange(7, -1, -1))}, "images"),
     "generator": ({"campaign": lambda: full(card={"weights": "other"})}, "generator"),
-    "seeds": ({"seeds": 9}, "seeds"),
+    "images": ({"seeds": 9}, "images"),
     "random seed": ({"campaign": lambda: full(seed=5)}, "settings (seed)"),
     "shard": ({"shard": 2}, "settings (shard)"),
     "budget": ({"budget": world.Budget(queries=9)}, "settings (budget.queries"),
     "configuration": ({"config": 'model = "other"\n'}, "settings (model)"),
-    "answers": ({"campaign": lambda: full(Flipped())}, "answers 8 of 8 seeds differently"),
+    "answers": ({"campaign": lambda: full(Flipped())}, "answers 8 of 8 images differently"),
 }  # fmt: skip
 
 

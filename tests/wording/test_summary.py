@@ -11,6 +11,7 @@ from hardcase.wording.summary import (
     decide,
     failure_of,
     figures,
+    search_sentence,
     short_name,
     summary_lines,
 )
@@ -107,3 +108,19 @@ def test_names_are_short():
     assert conditions_name({}) == "unmodified images"
     assert conditions_name({"conditions": {}}) == "unmodified images"
     assert conditions_name({"conditions": {"name": "scanner"}}) == "scanner conditions"
+
+
+def test_a_run_without_figures_has_no_empty_table():
+    lines = summary_lines({"model": "m"}, Decision("INCONCLUSIVE", "not yet"), report="stopped")
+    assert lines == ["INCONCLUSIVE  not yet", "", "report       stopped"]
+
+
+def test_a_search_that_conditions_do_not_bound_says_so():
+    counts = {"failing": 3, "searched": 4, "clusters": None}
+    named = {"method": "pgd", "conditions": {"name": "scanner"}, "space": None}
+    unbounded = search_sentence(named, counts)
+    assert unbounded.endswith("Scanner conditions do not bound this search.")
+    within = {**named, "space": {"columns": [0, 1]}}
+    without = {**named, "conditions": None}
+    for bounded in (within, without):
+        assert "bound" not in search_sentence(bounded, counts)

@@ -53,10 +53,14 @@ WRONG = {
     "run --model zoo:lenet5 --data mnist5k --method naturall --dry-run": "try: natural",
     "doctor --model zoo:lenett5": "lenet5",
     "doctor --model nowhere.py:make --data mnist5k": "no file nowhere.py",
+    "doctor --model net.py:mak --data mnist5k": "try: net.py:make",
+    "open runs/gone": "it does not exist",
+    "gate runs/gone": "it does not exist",
 }
 
 
 def test_names_are_checked_before_torch_is_imported(tmp_path):
+    (tmp_path / "net.py").write_text("import torch\n\ndef make():\n    pass\n")
     code = f"""
 import io, sys
 from hardcase.cli.main import main

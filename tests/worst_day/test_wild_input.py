@@ -1,6 +1,8 @@
 """What users write and install: declarations, tables, samplers, plug-ins, files that never end."""
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -156,3 +158,22 @@ def test_native_code_is_asked_to_end_when_its_time_is_over():
     with pytest.raises(Unanswered), within(0.2), cancelled_by(lambda: asked.append(1)):
         native()
     assert asked
+
+
+HOLDS = """
+import collections, itertools, sys
+from hardcase import errors
+errors.LOST = errors.GRACE = 0.2
+errors.end_lost_calls(True)
+with errors.within(0.2):
+    collections.deque(itertools.repeat(0), maxlen=0)  # holds the interpreter's lock for ever
+"""
+
+
+def test_code_that_holds_the_interpreters_lock_ends_the_command_with_its_line(tmp_path):
+    (tmp_path / "holds.py").write_text(HOLDS)
+    done = subprocess.run(
+        [sys.executable, "holds.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, "holds.py" in done.stderr) == (1, True)
+    assert ", line 7 in <module>" in done.stderr

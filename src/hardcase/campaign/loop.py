@@ -168,14 +168,15 @@ def numbers(campaign: Campaign, images: Images, purpose: str) -> Rng:
 
 
 def seeds_in_time(seconds: float, *, most: int) -> int:
-    """As many seeds as `ENOUGH_TIME` is enough for, between `FEWEST` and `most`, and said."""
+    """As many images as `ENOUGH_TIME` is enough for, between `FEWEST` and `most`; said if fewer."""
     usual = SPENT * seconds
     count = min(most, max(FEWEST, int(ENOUGH_TIME / max(usual, 1e-9))))
-    _log.warning(
-        "%d seeds: by one timed pass about %.1f s each, at most %.1f s; in all about %.0f min;"
-        " --images N",
-        *(count, usual, seconds, max(1, count * usual / 60)),
-    )
+    if count < most:
+        _log.warning(
+            "%d of %d images are searched: by one timed pass about %.1f s each, in all about"
+            " %.0f min; more of them: --images N",
+            *(count, most, usual, max(1, count * usual / 60)),
+        )
     return count
 
 

@@ -235,7 +235,7 @@ class Campaign:
         keep: Which failures per image are kept.
         batch: Rows that a network is given in one call; changes no result.
         seed: Everything random follows from it.
-        tile: Rows of every network call on a device, see `hardcase.models.tiles`; None on a CPU.
+        tile: Rows of every network call on a device, see `hardcase.runs.tiles`; None on a CPU.
         precision: Arithmetic of the search on a GPU, one of `hardcase.environment.PRECISIONS`.
     """
 

@@ -75,14 +75,20 @@ def conditions(
 
 def _ingredients(flags: o.Flags, split: o.Split) -> tuple[Model | None, Images, ImageSet | None]:
     """The model, if one is named, the labelled images, and those to learn classes from."""
+    from hardcase.conditions.fitting.fit import known_images
+    from hardcase.config import task_of
+
+    assert flags.data is not None
+    if flags.model is not None and task_of("auto", flags.data, flags.model) != "classes":
+        why = "The accuracy to expect is that of a network which names one class for each image."
+        raise Problem(f"{flags.model} makes claims about images.", why, fix="leave out --model")
     if flags.model is not None:
         context = named_context(flags, "conditions fit", split=split)
         return context.subject, context.images(split), context.labelled("train")
-    from hardcase.data.sources import load
-
-    assert flags.data is not None
-    images = load(flags.data, split=split, offline=flags.offline)
-    return None, images, load(flags.data, split="train", offline=flags.offline)
+    images, train = (
+        known_images(flags.data, part, offline=flags.offline) for part in (split, "train")
+    )
+    return None, images, train
 
 
 def _next(flags: o.Flags, out: Path, declared: bool) -> list[str]:

@@ -371,16 +371,16 @@ def _job(
     images = context.images(config.split)
     about = describe(images)
     shape = " x ".join(map(str, about["shape"]))
-    counted = "images" if context.task == "classes" else "claims about images"
+    counted = "images" if context.task.classifies else "claims about images"
     counts = f"{about['images']:,} {images.split} {counted} of {shape}"
     yield DoctorLine("data", "ok", f"{config.data}: {counts}, {len(images.classes)} classes")
     for text in about["notes"]:
         yield DoctorLine("data", "warning", text)
-    if context.task != "classes":
+    if not context.task.classifies:
         yield from _annotations(context.annotated(config.split))
     model = context.subject
     yield DoctorLine("model", "ok", f"{config.model.name}: {_kind(model)}, on {model.device}")
-    if context.task == "classes":
+    if context.task.classifies:
         first_answers(model, images.first(FEW).images())
     if is_photographic(images.shape):
         tell("trying which sizes the model takes")
@@ -418,7 +418,7 @@ def _job(
             yield DoctorLine("model", "warning" if remedy else "ok", text, remedy)
     short = _short(config, model.offers)
     tell(f"a short run of {short.method.name}")
-    many = context.task != "classes"  # of few claims, a network may make none
+    many = not context.task.classifies  # of few claims, a network may make none
     small = many or not is_photographic(context.shape)
     yield _smoke(short, None if many else model, progress, small=small)
 

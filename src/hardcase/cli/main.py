@@ -21,7 +21,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from hardcase.cli.options import begin
+from hardcase.cli.options import begin, silence
 from hardcase.companions import companion_verbs, load_verb
 from hardcase.environment import ADDRESS_SPACE, keep_freed, redact, sanitize
 from hardcase.errors import (
@@ -136,7 +136,6 @@ VERBS = (
     Verb("run", "run:run", "Measure how often a model fails, and search for where it does."),
     Verb("resume", "run:resume", "Go on with a run that was stopped."),
     Verb("status", "run:status", "Show where runs stand."),
-    Verb("conditions", "conditions:conditions", "Find which conditions to declare, from a field."),
     Verb("judge", "train:judge", "Judge findings: is the label kept, lost or unsure?"),
     Verb("report", "results:report", "Write the HTML report of runs."),
     Verb("open", "start:open_run", "Write the report of a run and open it."),
@@ -150,6 +149,7 @@ VERBS = (
     Verb("shrink", "results:shrink", group=_LOOK),
     Verb("repair", "repair:repair", group=_PASS),
     Verb("cite", "results:cite", group=_PASS),
+    Verb("conditions", "conditions:conditions", group=_PREPARE),
     Verb("data", "inspect:data", group=_PREPARE),
     Verb("cache", "start:cache", group=_PREPARE),
 )
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         build()(args=words, prog_name="hardcase")
     try:
         _check_memory(words)
-        with _counting_interrupts():
+        with _counting_interrupts(), silence.ended(_computing(words)):
             asked = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
             code = asked() if callable(asked) else asked
         sys.stdout.flush()  # a result that nobody can read is no success
@@ -209,6 +209,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         end_lost_calls(False)
         begin(())
+
+
+def _computing(words: Sequence[str]) -> str:
+    """The verb of a command that may compute for long without a line; empty for all others, and
+    where a person is asked or wants no words.
+    """
+    verbs = {verb.name for verb in VERBS} - {*_LIGHT, "init"}
+    if not words or words[0] not in verbs or {"-q", "--quiet", "-h", "--help", "--ask"} & {*words}:
+        return ""
+    return words[0]
 
 
 def _unwritable() -> str:

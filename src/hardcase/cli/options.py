@@ -8,7 +8,9 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import partial, wraps
@@ -16,6 +18,7 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
@@ -90,8 +93,10 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "criteria": Row("Report coverage of the images alone and with the findings.", "A,B:k=v"),
         "conditions": Row("What the model must stand: a profile or a file.", "NAME|FILE|none"),
         "samples": Row("Random samples of the conditions per image; 4.", "N", least=1),
-        "measure": Row("Images that are measured; as many as a minute is enough for.", "all|N"),
-        "effects": Row("Measure the effect of every condition, however long it takes."),
+        "measure": Row(
+            "Images that are measured; as many as a minute is enough for.",
+            "all|N",
+        ),
         "oracle": Row("label, disagreement, non-finite, any, regression.", "KIND"),
         "keep": Row("first, best, best-per-label, all, or so many findings per image.", "WHICH"),
         "settings": Row("Any setting, e.g. method.population=30", "KEY=VALUE", ("--set",)),
@@ -112,7 +117,7 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
     "Where it computes": {
         "device": Row("auto (a GPU where there is one), cpu, cuda, cuda:1, mps."),
         "precision": Row("Arithmetic on a GPU: strict, tf32 or bf16; findings are strict.", "KIND"),
-        "batch_size": Row("Images per forward pass; changes no result.", "N|auto"),
+        "batch_size": Row("Images in one call of a network; changes no result.", "N|auto"),
         "workers": Row("Worker processes; changes no result.", "N"),
         "cluster": Row("auto, ray://... or local:2.", "WHERE"),
         "offline": Row("Use no network."),
@@ -184,7 +189,6 @@ class CampaignFlags:
     conditions: str | None = None
     samples: int | None = None
     measure: str | None = None
-    effects: bool = False
     oracle: str | None = None
     keep: str | None = None
     settings: list[str] | None = None
@@ -327,14 +331,22 @@ _HELP_ALL = Parameter(
 )
 
 
+class Notes(logging.Handler):
+    """Writes what is logged as a note, so that it stands above a screen instead of within it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            note(self.format(record))
+        except Exception:  # whatever it is, it must not end the command
+            self.handleError(record)
+
+
 def logging_to(*, verbose: bool, quiet: bool) -> None:
     """Show what the library logs: everything with ``-v``, only errors with ``-q``."""
     level = logging.ERROR if quiet else logging.WARNING
-    logging.basicConfig(
-        level=logging.INFO if verbose else level, format="note: %(message)s", force=True
-    )
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(Redacting("note: %(message)s"))
+    handler = Notes()
+    handler.setFormatter(Redacting("note: %(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else level, handlers=[handler], force=True)
     logging.captureWarnings(True)
     if not verbose:
         logging.getLogger("py.warnings").setLevel(logging.ERROR)
@@ -405,14 +417,91 @@ WIDE = 160
 """Columns of a table that is not shown on a terminal."""
 
 
+class Silence:
+    """Ends a silence of a command: `FIRST` seconds after its start without a line, or `LATER`
+    seconds after a line, it says that the command is at work, then after twice as long, and so on
+    up to `LONGEST`.
+
+    While a screen or lines of progress show a run, `held` keeps it quiet.
+    """
+
+    FIRST = 3.0
+    LATER = 10.0
+    LONGEST = 30.0
+
+    def __init__(self) -> None:
+        self.held = False
+        self.heard()
+
+    def heard(self) -> None:
+        """A line was written, which says what is done from then on."""
+        self.since = monotonic()
+        self.patience = self.LATER
+
+    @contextmanager
+    def ended(self, verb: str) -> Iterator[None]:
+        """Watch over a command with this verb while it lasts; over none if it is empty."""
+        if not verb:
+            yield
+            return
+        self.heard()
+        self.patience = self.FIRST
+        over = threading.Event()
+        thread = threading.Thread(target=self._watch, args=(verb, over), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _watch(self, verb: str, over: threading.Event) -> None:
+        began = monotonic()
+        while not over.wait(self.FIRST / 10):
+            if self.held:
+                self.since = monotonic()
+            elif monotonic() - self.since >= self.patience:
+                longer = min(2 * self.patience, self.LONGEST)
+                doing = "loading PyTorch and other libraries" if _imports() else "at work"
+                note(f"{clock(monotonic() - began)} {verb}: {doing}")  # which is heard
+                self.patience = longer
+
+
+def _imports() -> bool:
+    """Whether some module is being imported."""
+    specs = (getattr(module, "__spec__", None) for module in [*sys.modules.values()])
+    return any(getattr(spec, "_initializing", False) for spec in specs)
+
+
+silence = Silence()
+"""That of this process."""
+
+
 def tell(text: str) -> None:
     """A result."""
+    silence.heard()
     typer.echo(_wrapped(sanitize(redact(text)), terminal=sys.stdout.isatty()))
 
 
 def note(text: str) -> None:
-    """Something about the result."""
-    typer.echo(_wrapped(sanitize(redact(text)), terminal=sys.stderr.isatty()), err=True)
+    """Something about the result; above the screen where one is shown."""
+    silence.heard()
+    clean = sanitize(redact(text))
+    if _above is not None:
+        _above(clean)
+    else:
+        typer.echo(_wrapped(clean, terminal=sys.stderr.isatty()), err=True)
+
+
+_above: Callable[[str], None] | None = None
+
+
+def show_above(write: Callable[[str], None] | None) -> None:
+    """From now on `write` takes notes, for a screen that would be torn by other lines; None: nobody
+    does.
+    """
+    global _above
+    _above = write
 
 
 _ALIGNED = re.compile(r"\s*(?:\S(?:.{0,24}?\S)?\s{2,})*")

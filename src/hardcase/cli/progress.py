@@ -19,17 +19,21 @@ from rich.table import Table
 from rich.text import Text
 
 from hardcase.campaign.record import Counts
-from hardcase.cli.options import clock, note, shown
+from hardcase.cli.options import clock, note, plural, show_above, shown, silence
 from hardcase.report.words import budget
-from hardcase.runs.progress import Progress, Stoppable
+from hardcase.runs.progress import STOPPABLE, Progress, Stoppable
 from hardcase.training.cards import TrainingProgress as Training
 from hardcase.types import ClassNames
 from hardcase.wording.search import kinds_in_words
 
+SEARCHING = ("searching", "stopping", "stopped", "done")
+"""How phases of a search are called, of which images are counted."""
 OFTEN = 0.25
 """Seconds between two looks at the counts of the shard being searched."""
 
 
+PACE_SECONDS = 5.0
+"""Seconds of a search after which its speed says how long it takes at most."""
 PACED = 5
 """Steps of a training after which that is said of it."""
 KEPT = 0.9
@@ -66,6 +70,24 @@ class Standing:
         return self.seeds - self.usable
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredSoFar:
+    """How far a measurement is: `first` images of it were stored before it went on at `began`."""
+
+    done: int
+    of: int
+    failing: int
+    first: int
+    began: float
+
+    def left(self) -> float | None:
+        """Seconds that the other images take at the pace so far; None: not known yet."""
+        fresh = self.done - self.first
+        if not fresh:
+            return None
+        return (self.of - self.done) * (monotonic() - self.began) / fresh
+
+
 class Front(Stoppable):
     """Collects what it is told; subclasses show it."""
 
@@ -82,10 +104,22 @@ class Front(Stoppable):
         self.current = (0, 0, 0)
         self.looked = 0.0
         self.news: float | None = None
+        self.measured: MeasuredSoFar | None = None
 
     def prepare(self, what: str) -> None:
-        """What is done before the search, in words."""
         self.phase = f"preparing: {what}"
+        self.training = None
+
+    def enter(self, phase: str, record: dict[str, Any]) -> None:
+        super().enter(phase, record)
+        self.training = None
+        if phase == "measure":
+            self.began = monotonic()
+            self.say_folder()
+
+    def advance(self, done: int, total: int, failing: int) -> None:
+        first = done if self.measured is None else self.measured.first
+        self.measured = MeasuredSoFar(done, total, failing, first, self.began)
 
     def train(self, progress: Training) -> None:
         self.phase = "training"
@@ -100,8 +134,10 @@ class Front(Stoppable):
     def share(self) -> float:
         """How much is done of the search, or of the training before it."""
         now = self.training
-        if self.record:
-            return min(self.total.seeds / max(self.usable, 1), 1.0)
+        if self.phase == "measuring" and self.measured is not None:
+            return self.measured.done / max(self.measured.of, 1)
+        if self.usable:
+            return min(self.total.seeds / self.usable, 1.0)
         if now is None or now.what in self.trained:
             return 0.0
         return now.step / now.steps
@@ -109,7 +145,9 @@ class Front(Stoppable):
     def left(self) -> float | None:
         """Seconds that the training which is going on still takes; None: not known."""
         now = self.training
-        if now is None or self.record or now.step - self.paced[1] < PACED:
+        if self.phase == "measuring" and self.measured is not None:
+            return self.measured.left()
+        if now is None or now.step - self.paced[1] < PACED:
             return None
         began, first = self.paced
         return (now.steps - now.step) * (monotonic() - began) / (now.step - first)
@@ -122,10 +160,15 @@ class Front(Stoppable):
         self.usable = usable
         self.at_once = at_once
         self.began = monotonic()
-        if self.folder is not None:
-            self.say(f"the run goes to {shown(self.folder)}")
+        self.say_folder()
         for text in doubts(record.get("generator") or {}):
             self.say(text)
+
+    def say_folder(self) -> None:
+        """Say once where the run goes."""
+        if self.folder is not None:
+            self.say(f"the run goes to {shown(self.folder)}")
+            self.folder = None
 
     def on_step(self, counts: Counts) -> None:
         if monotonic() - self.looked < OFTEN:
@@ -152,10 +195,12 @@ class Front(Stoppable):
         queries, gradients, failing = self.current
         searching = self.phase == "searching"
         ahead = self.usable - total.seeds
-        phase = "stopping after this shard" if self.stops and searching else self.phase
+        stopping = self.stops and self.phase in STOPPABLE
+        phase = "stopping after this shard" if stopping else self.phase
         budget = (self.record.get("budget") or {}).get("queries")
         unspent = self.usable * (budget or 0) - total.queries - queries
         speed = (total.queries + queries - self.base.queries) / spent
+        paced = spent > PACE_SECONDS
         return Standing(
             phase=phase,
             elapsed=now - self.started,
@@ -171,7 +216,7 @@ class Front(Stoppable):
             since_new=None if self.news is None else now - self.news,
             confusions=self._confusions(),
             others=kinds_in_words(total.kinds) if set(total.kinds) - {"label"} else "",
-            most=unspent / speed if budget and searching and speed else None,
+            most=unspent / speed if budget and searching and speed and paced else None,
         )
 
     def _confusions(self, most: int = 4) -> tuple[tuple[str, int], ...]:
@@ -190,6 +235,7 @@ class Front(Stoppable):
 
     def __enter__(self) -> Front:
         super().__enter__()
+        silence.held = True
         self.open()
         return self
 
@@ -197,6 +243,7 @@ class Front(Stoppable):
         self.phase = "stopped" if any(error) or self.stops else "done"
         self.current = (0, 0, 0)
         self.close()
+        silence.held = False
         super().__exit__(*error)
 
 
@@ -222,40 +269,54 @@ def front(progress: str) -> Front:
 
 TICK = 0.25
 """Seconds between two looks of the plain lines at where a run stands."""
+SILENCE = 3.0
+"""Seconds without a line after which one says what is being done and how far it is; the next such
+line comes after twice as long, and so on, ..."""
 EVERY = 30.0
-"""Seconds between two lines."""
+"""... but no later than after so many seconds."""
 
 
 class Lines(Front):
-    """A line when something begins or ends, and one every 30 seconds in between."""
+    """A line when something begins or ends, and lines in between that become rarer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.over = threading.Event()
+        self.silence = (monotonic(), SILENCE)
         self.thread = threading.Thread(target=self._tick, daemon=True)
         self.warned = False
 
+    def write(self, text: str) -> None:
+        """Print a line about something new; after it a silence may last `SILENCE`."""
+        self.silence = (monotonic(), SILENCE)
+        note(text)
+
     def say(self, text: str) -> None:
         super().say(text)
-        note(f"note: {text}")
+        self.write(f"note: {text}")
 
     def prepare(self, what: str) -> None:
         super().prepare(what)
-        note(what)
+        self.write(what)
+
+    def enter(self, phase: str, record: dict[str, Any]) -> None:
+        super().enter(phase, record)
+        if phase != "search":  # which says from how many images, when it begins
+            self.write(BEGINNINGS[phase])
 
     def train(self, progress: Training) -> None:
         if self.training is None or progress.what != self.training.what:
             begun = f"training {progress.what}: {progress.steps:,} steps"
-            note(begun if progress.epochs else f"{progress.what}: {progress.steps:,} images")
+            self.write(begun if progress.epochs else f"{progress.what}: {progress.steps:,} images")
         super().train(progress)
         if progress.step == progress.steps:
             done = "trained" if progress.epochs else "made"
-            note(f"{done} {progress.what} in {clock(self.trained[progress.what])}")
+            self.write(f"{done} {progress.what} in {clock(self.trained[progress.what])}")
 
     def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
         super().begin(record, usable, at_once)
         where = f"{record['method']} on {record['model']}, {record['data']}"
-        note(f"searching with {where}: {usable} right of {record['images']} images")
+        self.write(f"searching with {where}: {usable} right of {record['images']} images")
 
     def open(self) -> None:
         self.thread.start()
@@ -263,29 +324,49 @@ class Lines(Front):
     def close(self) -> None:
         self.over.set()
         self.thread.join()
-        if self.record:
+        if self.usable:
             note(line(self.standing()))
 
     def _tick(self) -> None:
-        waited = 0.0
         while not self.over.wait(TICK):
-            waited += TICK
             if self.stops and not self.warned:
                 self.warned = True
-                note("stopping after this shard, which is saved; Ctrl-C again stops at once")
-            if waited >= EVERY:
-                waited = 0.0
-                if self.record or self.training is None:
-                    note(line(self.standing()))
-                else:
-                    note(training_line(self.training, self.left()))
+                self.write("stopping after this shard, which is saved; Ctrl-C again stops at once")
+            since, patience = self.silence
+            if monotonic() - since >= patience:
+                self.silence = (monotonic(), min(2 * patience, EVERY))
+                note(self.progress_line())
+
+    def progress_line(self) -> str:
+        """What is being done, how far it is and how long it still takes, as far as is known."""
+        if self.training is not None and self.phase == "training":
+            return training_line(self.training, self.left())
+        if self.phase == "measuring" and self.measured is not None:
+            return measured_line(self.measured, monotonic() - self.started)
+        return line(self.standing())
+
+
+BEGINNINGS = {
+    "measure": "measuring; the first images say how long it takes",
+    "check": "checking the label of each failure",
+}
+"""What is said when a phase begins."""
+
+
+def measured_line(now: MeasuredSoFar, elapsed: float) -> str:
+    """How far a measurement is, in one line."""
+    told = f"{clock(elapsed)} measuring: {now.done:,} of {now.of:,} images"
+    left = now.left()
+    if left is None:
+        return told
+    return f"{told}, {plural(now.failing, 'failing sample')}; about {clock(left)} left"
 
 
 def line(now: Standing) -> str:
     """Where a run stands, in one line."""
-    if not now.usable:
+    if not now.usable or not now.phase.startswith(SEARCHING):
         return f"{clock(now.elapsed)} {now.phase}"
-    counts = f"{now.done:,} of {now.usable:,} images done, {now.failing:,} failing (not judged)"
+    counts = f"{now.done:,} of {now.usable:,} images done, {now.failing:,} with a failure so far"
     if now.others:
         counts += f", {now.others}"
     parts = [counts, f"{now.queries:,} queries, {now.speed:,.0f} per second"]
@@ -320,8 +401,10 @@ class Screen(Front):
     def open(self) -> None:
         self.restore = _without_caret()
         self.live.start()
+        show_above(self.console.print)
 
     def close(self) -> None:
+        show_above(None)
         self.live.stop()
         self.restore()
 
@@ -329,7 +412,9 @@ class Screen(Front):
         now = self.standing()
         title, body = "hardcase", self._preparing(now)
         if self.record:
-            title, body = "{method} on {model}, {data}".format(**self.record), self._searching(now)
+            title = "{method} on {model}, {data}".format(**self.record)
+        if now.usable and now.phase.startswith(SEARCHING):
+            body = self._searching(now)
         notes = [Text(f"note  {text}", style="yellow") for text in self.notes[-NOTES:]]
         return Panel(
             Group(body, *notes),
@@ -341,7 +426,7 @@ class Screen(Front):
         )
 
     def _hint(self, now: Standing) -> str:
-        if now.phase == "searching":
+        if now.phase in ("searching", "measuring"):
             return "Ctrl-C: finish this shard, save and report; twice: stop at once"
         if now.phase.startswith("stopping"):
             return "Ctrl-C again: stop at once, this shard is redone on resume"
@@ -351,6 +436,10 @@ class Screen(Front):
         table = self._whole(now)
         if self.training is not None and self.training.what not in self.trained:
             table.add_row("now", training_line(self.training))
+        elif now.phase == "measuring" and self.measured is not None:
+            done = self.measured
+            table.add_row("images", f"{done.done:,} of {done.of:,} measured")
+            table.add_row("failing", plural(done.failing, "sample"))
         elif ": " in now.phase:
             table.add_row("now", now.phase.partition(": ")[2])
         ready = [f"{what} ({clock(spent)})" for what, spent in self.trained.items()]
@@ -363,7 +452,7 @@ class Screen(Front):
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(style="bold", no_wrap=True)
         table.add_column()
-        left = now.left if self.record else self.left()
+        left = now.left if now.phase.startswith(SEARCHING) else self.left()
         rest = f" · about {clock(left)} left" if left and self.phase != "stopped" else ""
         word = now.phase.split()[0].removesuffix(":")
         table.add_row(word, f"{clock(now.elapsed)}{rest}")

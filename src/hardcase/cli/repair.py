@@ -67,7 +67,7 @@ def repair(
     context, run = _ingredients(folder, flags)
     train = context.labelled("train").held()
     stored = None if run is None or not len(run.findings) else stored_failures(run, train)
-    if findings and context.task != "classes":
+    if findings and not context.task.classifies:
         raise Problem("--findings are images of classifiers.", fix="leave out --findings")
     if findings and stored is None:
         raise Problem("there are no findings to train with.", fix="hardcase repair RUN --findings")

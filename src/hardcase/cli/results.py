@@ -54,8 +54,7 @@ def config_of(
             f"{run.folder} was started from Python, so its model and data cannot be found by name.",
             fix="hc.replay or hc.shrink in Python",
         )
-    for name in ("metrics", "cluster"):  # no verb that looks back needs them
-        values.pop(name, None)
+    values.pop("cluster", None)  # no verb that looks back needs it
     asked = {name: getattr(flags, name) for name in ASKED}
     asked = {name: value for name, value in {**asked, **given}.items() if value}
     stored = parse(values)
@@ -81,7 +80,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         run: A stored run.
         context: What a verb has made ready for it.
         flags: Whether changes are allowed.
-        used: What the verb uses: ``model``, ``seeds``; nothing: all that the search was made of.
+        used: What the verb uses: ``model``, ``images``; nothing: all that the search was made of.
     """
     from hardcase.runs.identity import MACHINE, Identity, parts_of, require_same, stored_identity
     from hardcase.runs.plan import plan_of
@@ -102,7 +101,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         if "model" in used:
             now = Identity(parts_of(context.subject))
             require_same(then.only(now.parts), now)
-        if "seeds" in used and "seeds" in then.parts and not run.record.get("generated_images"):
+        if "images" in used and "images" in then.parts and not run.record.get("generated_images"):
             parts = parts_of(seeds=context.seeds)
             now = Identity({name: one for name, one in parts.items() if name in then.parts})
             require_same(then.only(now.parts), now)
@@ -123,7 +122,7 @@ def context_of(run: Run, flags: o.Flags) -> Context:
     uses = ("model", "data", "conditions")
     context = Context(config_of(run, flags, uses=uses, conditions=flags.conditions))
     same_ingredients(run, context, flags, "model")
-    same_ingredients(run, context, flags, "seeds")
+    same_ingredients(run, context, flags, "images")
     return context
 
 
@@ -369,7 +368,7 @@ def replay(
 
     run = opened(folder)
     context = Context(config_of(run, flags, model=model))
-    same_ingredients(run, context, flags, "seeds")
+    same_ingredients(run, context, flags, "images")
     found = again(run, context.subject, allow_damaged=allow_damaged)
     if out is not None:
         whole = {**found.summary(), "rows": found.rows()}

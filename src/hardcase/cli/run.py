@@ -12,13 +12,14 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.options import answer, as_json, facts, guard_folder, note, shown, tell
+from hardcase.cli.options import answer, as_json, facts, guard_folder, note, plural, shown, tell
 from hardcase.environment import duration
 from hardcase.errors import INTERRUPTED, Problem
 
 if TYPE_CHECKING:
     from hardcase.config import Config
     from hardcase.context import Context
+    from hardcase.runs.phases import MeasurePlan
     from hardcase.runs.progress import Stoppable
     from hardcase.runs.results import Run
     from hardcase.wording.summary import Decision
@@ -84,14 +85,15 @@ def closing(run: Run, said: Decision) -> list[str]:
     search, checked = list[str](), list[str]()
     if run.store.searching:
         counts = run.counts()["search_results"]
-        search = [*generated_sentences(run.record), search_sentence(run.record["method"], counts)]
+        search = [*generated_sentences(run.record), search_sentence(run.record, counts)]
         judged = run.verdicts is not None
         about: dict[str, Any] = {"findings": len(run), "judged": judged}
         checked = check_sentences(run.record, counts, folder=shown(run.folder), **about)
     report = f"hardcase open {shown(run.folder)}"
     if interrupted(run):
         stored = len(run.store.done()) + len(run.store.measured.read())
-        report = f"stopped; {stored} shards are kept. To go on: hardcase resume {shown(run.folder)}"
+        kept = f"{plural(stored, 'shard')} {'is' if stored == 1 else 'are'} kept"
+        report = f"stopped; {kept}. To go on: hardcase resume {shown(run.folder)}"
     return summary_lines(run.record, said, search=search, checked=checked, report=report)
 
 
@@ -156,56 +158,95 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
 
 
 def preview(config: Config, folder: Path, flags: o.Flags) -> None:
-    """What a campaign would take: everything that has to be loaded or trained for it is, and each
-    network is asked once; nothing is searched and no folder is made."""
+    """What a run would take, phase by phase: what has to be loaded or trained for it is, and the
+    model is asked about a few images; nothing is searched and no folder is made.
+    """
     import resource
-    from dataclasses import asdict
     from time import monotonic
 
-    from hardcase.campaign.record import overlay
+    from hardcase.config import NO_SEARCH
     from hardcase.context import Context
     from hardcase.models.health import affordable, check
     from hardcase.models.mistakes import trying
-    from hardcase.report.words import budget as words
-    from hardcase.runs.plan import plan_of
-    from hardcase.wording.search import settings_in_words
+    from hardcase.runs.phases import forecast
+    from hardcase.runs.plan import measure_plan
+    from hardcase.wording.search import forecast_in_words
 
     began = monotonic()
     with front_of(flags) as screen:
         screen.prepare("loading the data and the model")
         context = Context(config, progress=screen.train)
-        model = context.subject
-        screen.prepare("loading what the method needs")
-        seeds = context.seeds
+        plan = measure_plan(context)
         screen.prepare("asking the model about the images")
-        with trying(TRYING, screen.prepare):
-            some = affordable(model, seeds, TRYING)
+        with trying(TRYING, screen.prepare), plan.measurement.arithmetic():
+            model, images = context.subject, plan.images
+            some = affordable(model, images, TRYING)
             lenient = config.allow_low_accuracy
-            health = check(model, seeds, allow_low_accuracy=lenient, sample=some)
-        screen.prepare("timing a seed")
-        each = context.seconds_per_seed()
-        method = context.method
-    prepared = monotonic() - began
-    usable = round(health.accuracy * len(context.seeds))
-    limits = overlay(plan_of(context).budget, method.budget)
-    budget = words(asdict(limits))
+            health = check(model, images, allow_low_accuracy=lenient, sample=some)
+        screen.prepare("timing some images under the conditions")
+        with plan.measurement.arithmetic():
+            ahead = forecast(plan, _seconds_of_an_image(plan))
+        searching, about = (0.0, 0.0), dict[str, str]()
+        if config.method.name != NO_SEARCH:
+            screen.prepare("loading what the search needs")
+            searching, about = _search_preview(context, health.accuracy)
+    samples = "" if context.conditions is None else f", {config.samples} samples each"
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    prepared = monotonic() - began
     told = {
-        "method": f"{method.name}: {settings_in_words(method.details.get('options', {}))}",
         "model": f"{config.model.name}, {100 * health.accuracy:.0f} % right, on {context.device}",
-        "data": f"{context.data}, {len(context.seeds)} seeds, about {usable} usable",
-        "budget": budget or "none",
-        "witnesses": ", ".join(one.name for one in context.witnesses) or "none",
-        "prepared in": duration(prepared),
-        "search, at most": duration(each * usable),
+        "data": f"{context.data}, {len(plan.images):,} images",
         "conditions": _declared(context),
+        "measuring": f"{ahead.images:,} images{samples}: {duration(ahead.seconds)}",
+        **about,
+        "time": forecast_in_words(ahead.seconds, searching) or "less than ten seconds",
+        "prepared in": duration(prepared),
         "memory so far": f"{memory / 2**30:.1f} GB",
         "folder": shown(folder),
     }
-    numbers = {"seconds": each * usable, "bytes": memory, "prepared": prepared}
+    usual, most = (ahead.seconds + one for one in searching)
+    numbers = {"seconds": usual, "seconds_at_most": most, "bytes": memory, "prepared": prepared}
     answer(flags, {**told, **numbers}, facts(told))
-    if not flags.json:
-        note("estimates: images that fail early take less; risk and judging come on top")
+
+
+TIMED = 16
+"""Images that a preview measures to see how long one takes."""
+
+
+def _seconds_of_an_image(plan: MeasurePlan) -> float:
+    """How long an image takes to measure, all its samples included."""
+    from time import monotonic
+
+    some = plan.images.first(TIMED).images()
+    plan.measurement.tables(some.first(1))  # what is slow once is not counted
+    began = monotonic()
+    plan.measurement.tables(some)
+    return (monotonic() - began) / len(some)
+
+
+def _search_preview(
+    context: Context, accuracy: float
+) -> tuple[tuple[float, float], dict[str, str]]:
+    """How long a search takes usually and at most, and what it would be, in words."""
+    from dataclasses import asdict
+
+    from hardcase.campaign.loop import SPENT
+    from hardcase.campaign.record import overlay
+    from hardcase.report.words import budget
+    from hardcase.runs.plan import plan_of
+    from hardcase.wording.search import settings_in_words
+
+    plan = plan_of(context)
+    method = context.method
+    right = round(accuracy * len(context.seeds))
+    most = context.seconds_per_seed() * right
+    about = {
+        "search": f"{method.name} from about {right:,} of {len(context.seeds):,} images",
+        "options": settings_in_words(method.details.get("options", {})) or "none",
+        "budget": budget(asdict(overlay(plan.budget, method.budget))) or "none",
+        "witnesses": ", ".join(one.name for one in context.witnesses) or "none",
+    }
+    return (SPENT * most, most), about
 
 
 def _declared(context: Context) -> str:

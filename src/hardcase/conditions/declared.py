@@ -360,6 +360,8 @@ def canonical(name: str) -> str:
     plain = name.strip().lower().replace("-", "_").replace(" ", "_")
     plain = _ALIASES.get(plain, plain)
     if plain not in DECLARABLE:
+        if name in ("draws", "samples"):  # how many are drawn is no part of what is declared
+            raise Problem(f"there is no condition {name!r}.", fix="--set samples=N")
         raise choice("condition", name, [*DECLARABLE, *_ALIASES])
     return plain
 

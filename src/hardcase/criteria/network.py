@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.errors import Problem, choice
-from hardcase.tensors import any_rows
+from hardcase.tensors import any_rows, steady
 from hardcase.types import Answer, Tap
 
 LayerKind = Literal["conv", "linear", "activation", "pool", "norm", "plumbing", "other"]
@@ -234,14 +234,12 @@ class LayerTap:
 
     def __call__(self, output: Tensor) -> Float[Tensor, "m w"]:
         output = self.layer.arranged(output)
-        whole = output.flatten(1)
         if self.kept == "whole":
-            return whole.float()
+            return output.flatten(1).float()
         means = channel_means(self.layer, output)
         if self.kept == "means":
             return means.float()
-        least, most = (f(whole, 1)[:, None] for f in (torch.amin, torch.amax))
-        return torch.cat([means, least, most], 1).float()
+        return torch.cat([means, row_extremes(output)], 1).float()
 
 
 def join_taps(taps: Iterable[Mapping[str, Tap]]) -> dict[str, Tap]:
@@ -266,7 +264,18 @@ def channel_means(layer: Layer, values: Tensor) -> Float[Tensor, "m c"]:
     others = [axis + 1 for axis in range(len(layer.shape)) if axis != layer.channel]
     if not others:
         return values.clone()
-    return values.contiguous().mean(others)
+    values = values.contiguous()
+    if not steady(values.device):
+        return values.mean(others)
+    # On a CPU a mean is this sum, divided. Said in two steps its gradient is never spread out in
+    # memory: a share of it is added to all pixels of a channel at once.
+    return values.sum(others) / (layer.units // layer.channels)
+
+
+def row_extremes(values: Float[Tensor, "m *shape"]) -> Float[Tensor, "m 2"]:
+    """The least and the greatest value of each row."""
+    whole = values.flatten(1)
+    return torch.stack([whole.amin(1), whole.amax(1)], 1)
 
 
 # Which units count, and how values are scaled.

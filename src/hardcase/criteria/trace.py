@@ -233,7 +233,7 @@ class Novelty:
 
 
 @dataclass(frozen=True)
-class Spread:
+class TraceVariance:
     """The covariance of each layer's units over all inputs seen with finite values."""
 
     selection: Selection
@@ -350,7 +350,7 @@ def nlc(selection: Selection) -> CriterionPlan:
     Sum over layers of the mean size of the covariances between units (not a ratio, not
     monotone).
     """
-    return CriterionPlan(selection, lambda _: Spread(selection))
+    return CriterionPlan(selection, lambda _: TraceVariance(selection))
 
 
 @criterion(

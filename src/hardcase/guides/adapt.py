@@ -290,7 +290,7 @@ class Adaptive(UnitGuide):
     def update(self, probe: Probe) -> None:
         new = unseen(probe)
         rows = row_of(probe)[new]
-        active = self.units.active(probe)[new]
+        active = self.active(probe)[new]
         failing = self.oracle(probe)[new]
         self.hits.add(rows, active)
         self.failing.add(rows, active & failing[:, None])

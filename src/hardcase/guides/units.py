@@ -114,15 +114,22 @@ class UnitGuide:
         self.units = units
         self.count = min(count, units.count)
         self.hits = hits
+        self._shown: tuple[Probe, Tensor] | None = None
 
     @property
     def taps(self) -> Mapping[str, Tap]:
         return self.units.taps
 
+    def active(self, probe: Probe) -> Bool[Tensor, "m u"]:
+        """Which units a probe covers, found once: gain and update ask of the same one in turn."""
+        if self._shown is None or self._shown[0] is not probe:
+            self._shown = (probe, self.units.active(probe))
+        return self._shown[1]
+
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
         """How many units a row covers that none has covered."""
         new = self.hits.of(row_of(probe)) == 0
-        return (self.units.active(probe) & new).sum(1).float()
+        return (self.active(probe) & new).sum(1).float()
 
 
 def row_of(probe: Probe) -> Int[Tensor, " m"]:
@@ -390,7 +397,7 @@ class Strategies(UnitGuide):
     def update(self, probe: Probe) -> None:
         rows = row_of(probe)
         new = unseen(probe)
-        self.hits.add(rows[new], self.units.active(probe)[new])
+        self.hits.add(rows[new], self.active(probe)[new])
         self.values = grown(self.values, rows, torch.nan)
         self.values[rows] = self.units.scaled(probe)
 

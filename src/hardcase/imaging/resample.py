@@ -43,39 +43,46 @@ def pose(
     stands to the left (`left_view`) and above (`top_view`) and turns clockwise; `shear` is pixels
     sideways for each pixel down.
     """
-    left = _aside(left_view, distance)
-    top = _aside(top_view, distance)
-    turn = rotation.deg2rad()
-    rows = (down, right, *left, *top, zoom, turn.cos(), turn.sin(), shear)
     if not steady(places.device):
         from hardcase.imaging import fused
 
+        turn = rotation.deg2rad()
+        views = (*_aside(left_view, distance), *_aside(top_view, distance))
+        rows = (down, right, *views, zoom, turn.cos(), turn.sin(), shear)
         if fused.usable(places, *rows):
             return fused.pose(places, rows)
-    down, right, *aside, zoom, cosine, sine, shear = (row[:, None, None] for row in rows)
-    y = places[:, 0] - down
-    x = places[:, 1] - right
-    x, y = _seen_aside(x, y, *aside[:2])
-    y, x = _seen_aside(y, x, *aside[2:])
-    x = x / zoom
-    y = y / zoom
+    # Each use of an angle has its own cosine and sine: the order in which gradients add up is part
+    # of what a search finds.
+    y = places[:, 0] - _wide(down)
+    x = places[:, 1] - _wide(right)
+    x, y = _seen_aside(x, y, _wide(left_view), distance)
+    y, x = _seen_aside(y, x, _wide(top_view), distance)
+    x = x / _wide(zoom)
+    y = y / _wide(zoom)
+    cosine = _wide(rotation).deg2rad().cos()
+    sine = _wide(rotation).deg2rad().sin()
     turned_x = x * cosine + y * sine
     turned_y = y * cosine - x * sine
-    return torch.stack([turned_y, turned_x + turned_y * shear], 1)
+    return torch.stack([turned_y, turned_x + turned_y * _wide(shear)], 1)
 
 
-def _aside(degrees: Float[Tensor, " m"], distance: float) -> tuple[Tensor, Tensor]:
+def _wide(values: Float[Tensor, " m"]) -> Float[Tensor, "m 1 1"]:
+    return values[:, None, None]
+
+
+def _aside(degrees: Tensor, distance: float) -> tuple[Tensor, Tensor]:
     """The cosine of an angle, and its sine over the distance of the plane."""
     angle = degrees.deg2rad()
     return angle.cos(), angle.sin() / distance
 
 
 def _seen_aside(
-    along: Tensor, across: Tensor, cosine: Tensor, sine: Tensor
+    along: Tensor, across: Tensor, degrees: Tensor, distance: float
 ) -> tuple[Tensor, Tensor]:
-    """Where the rays through pixels meet a plane turned by an angle; see `_aside`."""
-    met = along / (cosine - along * sine)
-    return met, across * (1 + met * sine)
+    """Where the rays through pixels meet a plane turned by an angle."""
+    angle = degrees.deg2rad()
+    met = along / (angle.cos() - along * (angle.sin() / distance))
+    return met, across * (1 + met * (angle.sin() / distance))
 
 
 def resample(
@@ -86,20 +93,40 @@ def resample(
     The gradient reaches `places` only; `x` is taken as constant. Places on pixels give these pixels
     exactly.
     """
-    count, channels, height, width = x.shape
     if not steady(x.device):
         from hardcase.imaging import fused
 
         if fused.usable(x.detach(), places):
             return fused.resample(x.detach(), places)
-    flat = x.detach().flatten(2)
+    return _gathered(x.detach(), places)
+
+
+def resample_sharply(
+    x: Float[Tensor, "m c h w"], places: Float[Tensor, "m 2 h w"]
+) -> Float[Tensor, "m c h w"]:
+    """Images read at `places` without the blur of bilinear reading, as a camera that moved sees
+    them: from an enlargement that has a bicubic pixel between any two.
+    """
+    height, width = x.shape[2:]
+    fine = functional.interpolate(
+        x.detach(), (2 * height - 1, 2 * width - 1), mode="bicubic", align_corners=True
+    )
+    return _gathered(fine, 2 * places).clamp(0, 1)
+
+
+def _gathered(
+    x: Float[Tensor, "m c p q"], places: Float[Tensor, "m 2 h w"]
+) -> Float[Tensor, "m c h w"]:
+    count, channels, height, width = x.shape
+    shape = (count, channels, *places.shape[2:])
+    flat = x.flatten(2)
     top, below, down = _neighbours(places[:, 0], height)
     left, beside, right = _neighbours(places[:, 1], width)
     top, below = top * width, below * width
 
     def read(row: Tensor, column: Tensor) -> Tensor:
         index = (row + column).long().reshape(count, 1, -1).expand(-1, channels, -1)
-        return flat.gather(2, index).reshape(x.shape)
+        return flat.gather(2, index).reshape(shape)
 
     upper_left = read(top, left)
     lower_left = read(below, left)

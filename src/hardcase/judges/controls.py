@@ -109,7 +109,7 @@ def _of_other_class(run: Run, labels: Int[Tensor, " n"], rng: torch.Generator) -
     other = (labels[None] != shown[:, None]) & (labels[None] != answered[:, None])
     claimed = (chance * other).argmax(1)
     possible = other.any(1)
-    originals = run.seed_images(claimed[possible].tolist())
+    originals = run.seed_images(claimed.tolist())[possible]
     return ImagePairs(torch.cat(images)[possible], originals, labels[claimed][possible])
 
 

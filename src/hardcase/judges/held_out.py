@@ -418,10 +418,10 @@ def _other_lineage(run: Run, network: str, lineage: str) -> None:
     for role, other in used.items():
         if lineage and lineage == other:
             raise Problem(
-                f"the run's {role} and the judge's network ({network}) are of one lineage,"
+                f"the run's {role} and the judge's network ({network}) are of one model family,"
                 f" {lineage}.",
-                "Networks of one lineage err together; it would accept their common mistakes.",
-                fix="--judge-features with a network of another lineage, as zoo:resnet50-imagenet",
+                "Networks of one family err together; it would accept their common mistakes.",
+                fix="--judge-features with a network of another family, as zoo:resnet50-imagenet",
             )
 
 

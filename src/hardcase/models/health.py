@@ -356,9 +356,11 @@ def require_gradients(subject: Model, images: ImageSet, method: Method) -> None:
     ask: Callable[..., Answer] = subject
     if CLAIMED in some.context:
         ask = asking(subject, Claims.of(some, subject.device))
+    plain = ask(from_bytes(some.x.to(subject.device))).logits
     with torch.enable_grad():
         x = from_bytes(some.x.to(subject.device)).requires_grad_()
         logits = ask(x).logits
+        _require_same_with_gradients(subject, plain, logits.detach())
         slope = None
         if logits.requires_grad:
             lead = margin(logits, some.y.to(subject.device))
@@ -378,6 +380,19 @@ def require_gradients(subject: Model, images: ImageSet, method: Method) -> None:
             f" method {method.name} climbs it.",
             "Most often outputs are rounded, or a hook or a layer takes the gradient away.",
             fix=fix,
+        )
+
+
+def _require_same_with_gradients(subject: Model, plain: Tensor, logits: Tensor) -> None:
+    """Refuse a network that says something else as soon as its gradient is wanted."""
+    spread = plain[plain.isfinite()].std().nan_to_num(0.0).item()
+    largest = (plain - logits).abs().nan_to_num(0.0).amax().item()
+    if largest > max(MIXED, 8 * _rounding(subject)) * spread:
+        raise Problem(
+            f"model {subject.name} answers the same images differently when its gradient is asked"
+            f" for: logits differ by up to {largest:.2g}.",
+            "What a search finds by gradients would be no failure of the model as it is used.",
+            fix="a forward that does not look at requires_grad or torch.is_grad_enabled()",
         )
 
 

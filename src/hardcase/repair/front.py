@@ -313,7 +313,8 @@ def held_apart(train: ImageSet, test: ImageSet) -> ImageSet:
     if not rows:
         raise Problem(
             "no image is left to prove a repair on: all are training images or images of the run.",
-            fix="a test split of its own, or a run of fewer images",
+            "A run of 100 test images or more reserves half of them for that.",
+            fix="more test images in a split of their own, or hardcase run ... --method none",
         )
     return test.take(torch.tensor(rows))
 

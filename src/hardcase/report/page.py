@@ -248,7 +248,7 @@ def search(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
     lost = counts["skipped"]["reconstruction"]
     return {
         "generated": generated_sentences(record),
-        "sentence": search_sentence(str(record.get("method")), steps),
+        "sentence": search_sentence(record, steps),
         "searched": steps["searched"] or 0,
         "broken": steps["failing"] or 0,
         "witnessed": steps["witnessed"],

@@ -220,7 +220,7 @@ def budget(limits: Mapping[str, Any]) -> str:
     known = {name: value for name, value in limits.items() if value is not None}
     said = []
     for name, one in (("queries", "query"), ("gradients", "gradient")):
-        for key, scope in ((name, "per seed"), (f"total_{name}", "in total")):
+        for key, scope in ((name, "per image"), (f"total_{name}", "in total")):
             if key in known:
                 said.append(f"{number(known[key])} {one if known[key] == 1 else name} {scope}")
     if "findings" in known:

@@ -35,8 +35,8 @@ from hardcase.tensors import TILE
 from hardcase.types import Budget, Model
 
 FREE = (
-    *("workers", "cluster", "batch_size", "device", "offline", "metrics", "trust_pickle"),
-    *("given", "samples", "measure", "effects", "limits"),
+    *("workers", "cluster", "batch_size", "device", "offline", "trust_pickle"),
+    *("samples", "measure", "limits"),
 )
 """Settings that are about where a run computes and whom it trusts, not about what it finds."""
 STOPS = ("time", "findings")
@@ -53,8 +53,8 @@ class Identity:
     """Every ingredient by its name.
 
     Example:
-        >>> then = Identity({"model": "1a2b", "seeds": "3c4d"})
-        >>> then.differences(Identity({"model": "ffff", "seeds": "3c4d"}))
+        >>> then = Identity({"model": "1a2b", "images": "3c4d"})
+        >>> then.differences(Identity({"model": "ffff", "images": "3c4d"}))
         ['model']
     """
 
@@ -155,7 +155,7 @@ def parts_of(
         parts |= {"model": subject.hash, "classes of the model": _class_sources(subject)}
     if seeds is not None:
         names = short(json.dumps([seeds.id, seeds.classes]).encode())
-        parts |= {"seeds": seeds.hash, "seeds' names": names}
+        parts |= {"images": seeds.hash, "images' names": names}
     if device:
         parts |= {"device": device, "hardcase": VERSION, "torch": metadata.version("torch")}
     return parts
@@ -308,8 +308,8 @@ def rights(values: Mapping[str, Any]) -> list[_Right]:
     """What these settings would execute, unpickle, write or talk to; nothing of it is done here.
 
     Example:
-        >>> [str(right) for right in rights({"model": "zoo:lenet5", "metrics": "/tmp/m.prom"})]
-        ['write metrics to /tmp/m.prom']
+        >>> [str(right) for right in rights({"model": "zoo:lenet5", "cluster": "ray://host:1"})]
+        ['send code to the cluster ray://host:1']
     """
     named: list[tuple[str, str | Path]] = [*_code(values)]
     loaders = metadata.entry_points(group="hardcase.loader").names
@@ -324,10 +324,9 @@ def rights(values: Mapping[str, Any]) -> list[_Right]:
         elif _HUB.match(rest) or rest.partition(":")[0] in loaders:
             named.append((key, rest))
     found = [_right_to(thing)._replace(role=key) for key, thing in named]
-    elsewhere = {"metrics": "write metrics to", "cluster": "send code to the cluster"}
-    for key, words in elsewhere.items():
-        if values.get(key) and values[key] != "auto" and not str(values[key]).startswith("local"):
-            found.append(_Right(f"{words} {values[key]}"))
+    cluster = str(values.get("cluster") or "auto")
+    if cluster != "auto" and not cluster.startswith("local"):
+        found.append(_Right(f"send code to the cluster {cluster}"))
     return list(dict.fromkeys(found))
 
 

@@ -63,7 +63,7 @@ class Measurement:
         baselines: Models that are asked about the same samples.
         samples: Samples of the conditions per image.
         seed: Everything random follows from it and from the names of the images.
-        tile: Rows of every network call, see `hardcase.models.tiles`; None: any number.
+        tile: Rows of every network call, see `hardcase.runs.tiles`; None: any number.
         reserve: Whether half of the images are reserved for proofs of repair.
     """
 

@@ -47,9 +47,10 @@ from hardcase.runs.verify import (
 )
 from hardcase.runs.workers import Processes, run_shards
 from hardcase.tensors import steady
+from hardcase.wording.search import forecast_in_words
 
 __all__ = [
-    *("PHASES", "MeasurePlan", "begin", "complete", "failing_is_stored", "measure"),
+    *("PHASES", "MeasurePlan", "begin", "complete", "failing_is_stored", "forecast", "measure"),
     *("inexact", "measured_rows", "phase", "reopen", "set_phase", "settled_queries", "status_of"),
 ]
 
@@ -65,6 +66,22 @@ EFFECT_QUERIES = 1.3
 """Images that are asked about again for every image and condition, about."""
 CHECKED = 2**22
 """Numbers of the images, together, on which a model is checked before it is measured."""
+
+
+def _no_search(seconds: float) -> tuple[float, float] | None:
+    return (0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How many images are measured, what decides it, whether effects of conditions are measured
+    too, and the seconds that all of it takes.
+    """
+
+    images: int
+    settled: str
+    effects: bool
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +101,8 @@ class MeasurePlan:
         workers: Processes that measure side by side.
         cluster: A Ray cluster, as ``--cluster`` names it.
         allow_low_accuracy: Accept a model that is hardly better than chance.
-        effects: Whether effects of conditions are measured too; None: if there is time for them.
+        search_seconds: How long the search takes usually, and at most, where the model answers an
+            image in so many seconds; None: networks are trained for it first.
     """
 
     measurement: Measurement
@@ -100,7 +118,7 @@ class MeasurePlan:
     devices: tuple[str, ...] = ()
     cluster: str | None = None
     allow_low_accuracy: bool = False
-    effects: bool | None = None
+    search_seconds: Callable[[float], tuple[float, float] | None] = _no_search
 
 
 NOT_BEGUN = {"status": "not begun"}
@@ -162,6 +180,7 @@ def begin(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
     if plan.cluster is not None:
         teams_module("ray", "a cluster", "ray").check_place(plan.cluster)
     own = plan.measurement
+    watcher.prepare("checking that the model answers sensibly and repeatably")
     with own.arithmetic():
         some = plan.images.first(max(FEWEST_IMAGES, CHECKED // _numbers(plan.images))).images()
         health = check(own.model, some, allow_low_accuracy=plan.allow_low_accuracy)
@@ -221,6 +240,7 @@ def reopen(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
             raise Refused(f"{out} does not say which ingredients it began with.", fix=ANOTHER)
         require_same(then, plan.identity, fix=ANOTHER)
     store.run = then.digest
+    watcher.prepare("checking that the model answers as when the run began")
     with store.writing():
         with plan.measurement.arithmetic():
             require_behaviour(record, plan.measurement.networks, plan.images)
@@ -270,6 +290,7 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
         with own.arithmetic():
             shards = -(-most // plan.shard)
             canaries = Canaries.drawn(own.networks, plan.images, seed=own.seed, shards=shards)
+        _tell(store, watcher, most)
         count, settled, more = _first_shard(plan, store, watcher, canaries)
         known = store.measured.read()
         numbers = [n for n in range(-(-count // plan.shard)) if n not in known]
@@ -286,6 +307,7 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
         if not done:
             set_phase(store, "measure", phase("running", elapsed=elapsed))
             return False
+        watcher.prepare("working out the failure rate, and where it is highest")
         keep_figures(plan, store, settled=settled, elapsed=elapsed)
     return True
 
@@ -305,9 +327,12 @@ def _first_shard(
     plan.measurement.tables(images.first(1))  # what is slow once is not counted
     began = monotonic()
     tables = plan.measurement.tables(images)
-    seconds = monotonic() - began
-    count, settled = settle(plan, seconds)
-    more = _has_time_for_effects(plan, seconds / len(images) * count)
+    each = (monotonic() - began) / len(images)
+    ahead = forecast(plan, each)
+    count, settled, more = ahead.images, ahead.settled, ahead.effects
+    search_seconds = plan.search_seconds(each / plan.measurement.queries)
+    if sentence := forecast_in_words(ahead.seconds, search_seconds):
+        watcher.say(sentence)
     task = MeasureTask(0, images, canaries=canaries, effects=more)
     number, part, summary = task.packed(plan.measurement, tables)
     if settled in ("time", "queries"):
@@ -322,16 +347,19 @@ def _first_shard(
     return count, settled, more
 
 
-def _has_time_for_effects(plan: MeasurePlan, seconds: float) -> bool:
-    """Whether effects of conditions are measured: as chosen, else where the whole measurement
-    stays within its time with them, and costs nothing else.
+def forecast(plan: MeasurePlan, each: float) -> Forecast:
+    """Return what is measured where an image takes `each` seconds. Effects of conditions are
+    measured where the whole measurement stays within its time with them, and costs nothing else.
     """
     own = plan.measurement
-    if own.box is None or plan.effects is not None:
-        return bool(own.box is not None and plan.effects)
+    count, settled = settle(plan, each * min(plan.shard, len(plan.images)))
+    seconds = each * count
+    if own.box is None or is_server(own.model):
+        return Forecast(count, settled, False, seconds)
     again = 2 + EFFECT_QUERIES * len(own.box.conditions.ranges)
     whole = seconds * (1 + again / own.queries)
-    return not is_server(own.model) and whole <= BUDGETED_SECONDS[steady(own.model.device)]
+    more = whole <= BUDGETED_SECONDS[steady(own.model.device)]
+    return Forecast(count, settled, more, whole if more else seconds)
 
 
 def _shard(plan: MeasurePlan, number: int, count: int) -> Any:

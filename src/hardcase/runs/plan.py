@@ -7,16 +7,15 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import torch
 
 from hardcase.campaign.claims import CLAIMED
-from hardcase.campaign.loop import shard_size
+from hardcase.campaign.loop import ENOUGH_TIME, SPENT, shard_size
 from hardcase.campaign.record import Campaign, overlay, parse_keep, seconds
 from hardcase.config import NO_SEARCH, Config, MethodConfig
-from hardcase.context import Context
+from hardcase.context import QUERIES, SEEDS, Context
 from hardcase.data.files import ImageSet
 from hardcase.models.health import first_answers
 from hardcase.models.load import is_stated
@@ -34,7 +33,7 @@ from hardcase.runs.measured import Measurement
 from hardcase.runs.phases import MeasurePlan, settled_queries
 from hardcase.runs.workers import Source, gpus
 from hardcase.tensors import steady
-from hardcase.types import Budget, Images
+from hardcase.types import Budget, Images, is_photographic
 
 __all__ = ["FROM_PYTHON", "Plan", "measure_plan", "plan_of"]
 
@@ -42,6 +41,10 @@ _log = logging.getLogger(__name__)
 
 TRAINED = {"space", "partners", "surrogates"}
 """What methods ask for that may have to be trained: not before all is measured."""
+BACKWARD = 3
+"""How many times the time of an answer its gradient takes, about."""
+WITNESSES = 3
+"""Witnesses of a search on small images, unless they were named; of photographs one."""
 PLAIN = (bool, int, float, str)
 """Types of options that a configuration file can hold."""
 FROM_PYTHON = (
@@ -71,7 +74,6 @@ class Plan:
     workers: int = 1
     devices: tuple[str, ...] = ()
     cluster: str | None = None
-    metrics: Path | None = None
     config: str = ""
     about: dict[str, Any] = field(default_factory=dict)
     ingredients: Mapping[str, str] = field(default_factory=dict)
@@ -124,8 +126,34 @@ def measure_plan(context: Context) -> MeasurePlan:
         devices=_devices(context),
         cluster=config.cluster,
         allow_low_accuracy=config.allow_low_accuracy,
-        effects=config.effects,
+        search_seconds=partial(_search_seconds, context),
     )
+
+
+def _search_seconds(context: Context, query: float) -> tuple[float, float] | None:
+    """How long the search takes usually, and at most, where a model answers an image in `query`
+    seconds; None: what it needs is trained first, which says how long that takes.
+    """
+    config = context.config
+    if config.method.name == NO_SEARCH:
+        return (0.0, 0.0)
+    given = {*context.part.given}
+    if {"space", "partners"} & given:
+        return None
+    asked = config.budget.queries or QUERIES
+    if "surrogates" not in given:  # then the method is built, for nothing is trained for it
+        budget = overlay(Budget(**config.budget.model_dump()), context.method.budget)
+        asked = max(budget.queries or 0, BACKWARD * (budget.gradients or 0))
+    photographs = is_photographic(context.shape)
+    networks = 1 + len(config.peers)
+    if context.part.facts.get("witnesses") == "default" and config.witnesses is None:
+        networks += 1 if photographs else WITNESSES
+    count = min(config.images or SEEDS, len(context.all_images))
+    most = count * asked * networks * query
+    usual = SPENT * most
+    if photographs and config.images is None and usual > ENOUGH_TIME:  # of fewer images
+        return ENOUGH_TIME, ENOUGH_TIME / SPENT
+    return usual, most
 
 
 def _check_names(context: Context) -> None:
@@ -135,7 +163,7 @@ def _check_names(context: Context) -> None:
         from hardcase.criteria.criterion import parse_list
 
         parse_list(config.criteria)
-    if config.method.name == NO_SEARCH:
+    if not config.method.searches:
         return
     seconds(config.budget.time)
     if config.keep is not None:
@@ -182,7 +210,7 @@ def _measure_about(context: Context) -> dict[str, Any]:
     if CLAIMED in context.sample.context:
         from hardcase.claims.load import claim_record
 
-        about["claims"] = claim_record(images.images(), context.task, context.subject)
+        about["claims"] = claim_record(images.images(), context.task.name, context.subject)
     return about
 
 
@@ -242,7 +270,6 @@ def plan_of(context: Context) -> Plan:
         workers=config.workers,
         devices=_devices(context),
         cluster=config.cluster,
-        metrics=None if config.metrics is None else Path(config.metrics),
         config=text,
         about=_about(context),
         ingredients=ingredients,
@@ -278,7 +305,7 @@ def _resolved(context: Context, chosen: Mapping[str, Any]) -> Config:
         if name not in config.given and before.get(name) != value
     }
     given = dict(sorted({**config.given, **by_default}.items()))  # however the run came here
-    return resolved.model_copy(update={"given": given})
+    return resolved.given_by(given)
 
 
 def _settled(context: Context) -> dict[str, Any]:

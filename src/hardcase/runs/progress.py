@@ -19,7 +19,6 @@ from time import monotonic
 from types import FrameType
 from typing import Any
 
-from hardcase.cache import write_atomically
 from hardcase.campaign.record import Counts
 from hardcase.environment import Redacting
 from hardcase.errors import count_interrupt
@@ -39,18 +38,6 @@ OFTEN = 0.5
 """Seconds between two writes of the small files; what they say can be had from the shards at any
 time.
 """
-METRICS = {
-    "elapsed": ("counter", "seconds_total", "time spent"),
-    "queries": ("counter", "queries_total", "images the subject was asked about"),
-    "gradients": ("counter", "gradients_total", "images whose gradient was asked for"),
-    "shards_done": ("counter", "shards_done_total", "finished shards"),
-    "shards": ("gauge", "shards", "shards in all"),
-    "failing": ("gauge", "failing_seeds", "seeds with a finding that leaves their label"),
-    "findings": ("gauge", "findings", "findings that are kept"),
-    "speed": ("gauge", "queries_per_second", "speed since the process began"),
-    "searching": ("gauge", "searching", "1 while the search goes on"),
-}
-"""What Prometheus' node exporter (and its like) is told: kind, name and meaning of each number."""
 Row = list[float]
 
 
@@ -138,28 +125,22 @@ def logged(folder: Path) -> Iterator[None]:
         handler.close()
 
 
-def write_metrics(path: Path, run: str, status: Mapping[str, Any]) -> None:
-    """Rewrite `path` as a whole with what `status` says of the run called `run`."""
-    label = run.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    values = {**status, "searching": int(status["phase"] == "searching")}
-    lines = []
-    for key, (kind, name, words) in METRICS.items():
-        lines += [f"# HELP hardcase_{name} {words}", f"# TYPE hardcase_{name} {kind}"]
-        lines.append(f'hardcase_{name}{{run="{label}"}} {values[key]}')
-    write_atomically(path, ("\n".join(lines) + "\n").encode(), flush=False)
-
-
 class Watcher:
     """What a front end may do during a run; this one does nothing."""
 
     def say(self, text: str) -> None:
-        """Something worth a line: what is being checked, trained or skipped."""
+        """Something worth a line: what was found, skipped or chosen."""
+
+    def prepare(self, what: str) -> None:
+        """What is done from now on, in words, until a phase begins or goes on."""
 
     def enter(self, phase: str, record: dict[str, Any]) -> None:
         """A phase begins; the folder exists, and a stop loses at most a shard."""
 
     def advance(self, done: int, total: int, failing: int) -> None:
-        """So many of all images are measured, and so many of their samples fail."""
+        """So many of all images are measured, and so many of their samples fail: told once before
+        the first shard (a resumed run has some), then after every one.
+        """
 
     def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
         """The search begins from so many seeds, at most so many at once."""
@@ -199,7 +180,7 @@ class Stoppable(Watcher):
         self.handlers: dict[int, Any] = {}
 
     def prepare(self, what: str) -> None:
-        """What is done before the search, in words."""
+        self.phase = "preparing"
 
     def train(self, progress: TrainingProgress) -> None:
         """Where the training of a network stands."""
@@ -236,7 +217,7 @@ class Stoppable(Watcher):
 class ProgressLog:
     """Told of every shard; `watcher` hears where the whole run stands, earlier processes included.
 
-    `shards` is their number in all, `metrics` a file for a monitoring system.
+    `shards` is their number in all.
     """
 
     def __init__(
@@ -245,13 +226,11 @@ class ProgressLog:
         record: dict[str, Any],
         shards: int,
         watcher: Watcher,
-        metrics: Path | None = None,
     ) -> None:
         self.store = store
         self.record = record
         self.shards = shards
         self.watcher = watcher
-        self.metrics = metrics
         stored = _summaries(store)
         self.rows = list[Row]()
         for one in sorted(stored, key=lambda one: one.get("elapsed", 0.0)):
@@ -314,8 +293,6 @@ class ProgressLog:
             self.store.write("history.csv", history, flush=False)
             status["history"] = size_and_crc(history)
         self.store.write("status.json", checked_json(status), flush=False)
-        if self.metrics is not None:
-            write_metrics(self.metrics, str(self.store.folder), status)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Count everything that is stored and say so in run.json; also after an error."""

@@ -180,7 +180,7 @@ def search(plan: Plan, store: Store, watcher: Watcher) -> bool:
         if not guides and budget.findings is None:  # nothing passes from round to round
             size = max(len(todo), 1)
         with (
-            ProgressLog(store, record, len(todo), watcher, plan.metrics) as book,
+            ProgressLog(store, record, len(todo), watcher) as book,
             _executing(plan, campaign, watcher, len(todo)) as search,
         ):
             limit = seconds(budget.time)

@@ -625,8 +625,8 @@ def _other(role: str, then: Fingerprint, now: Fingerprint, *why: str) -> tuple[s
     if len(now.values) == count:
         changed = then.changed(now)
     return (
-        f"the {role} answers {changed} of {count} seeds differently from when this run began.",
-        *(why or ["Findings of two different campaigns would be mixed."]),
+        f"the {role} answers {changed} of {count} images differently from when this run began.",
+        *(why or ["Failures of two different runs would be mixed."]),
     )
 
 

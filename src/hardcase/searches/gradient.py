@@ -288,7 +288,7 @@ class GradientAscent:
             targets = {**targets, "seen": torch.ones_like(rows, dtype=torch.bool)}
         feedback, slope = evaluate.gradient(z, rows, targets)
         move = self.shape(self.direction(slope), rows, rng)
-        moved = feedback.z + self.step_size * move
+        moved = (self.step_size * move).add_(feedback.z)  # in place: as large as all images
         z = moved if every else state["z"].index_copy(0, rows, moved)
         return {**state, "z": z, "step": state["step"] + 1}
 

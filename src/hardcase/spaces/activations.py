@@ -45,7 +45,7 @@ class Staged(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GeneratorPlace:
     """Place `number` of the generator; `spread` is the typical size of its features."""
 
     number: int
@@ -80,7 +80,7 @@ class Activations:
     """
 
     generator: Staged
-    places: tuple[Place, ...]
+    places: tuple[GeneratorPlace, ...]
     radius: float = torch.inf
     classes: int = 10
     name: ClassVar[str] = "activations"
@@ -217,7 +217,7 @@ def _samples(generator: Staged, classes: int) -> tuple[Float[Tensor, "m d"], Int
 
 def early_places(
     generator: Staged, numbers: Sequence[int] | None = None, classes: int = 10
-) -> tuple[Place, ...]:
+) -> tuple[GeneratorPlace, ...]:
     """The places `numbers`, their spread measured on samples of every class.
 
     Args:
@@ -228,10 +228,11 @@ def early_places(
     if numbers is None:
         numbers = generator.early
     latent, label = _samples(generator, classes)
-    found = dict[int, Place]()
+    found = dict[int, GeneratorPlace]()
 
     def note(number: int, features: Tensor) -> Tensor:
-        found[number] = Place(number, tuple(features.shape[1:]), float(flat(features).std()))
+        shape, spread = tuple(features.shape[1:]), float(flat(features).std())
+        found[number] = GeneratorPlace(number, shape, spread)
         return features
 
     with torch.no_grad():

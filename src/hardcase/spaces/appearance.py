@@ -127,6 +127,11 @@ class Appearance:
     keeps_code: ClassVar[bool] = True
     _layout: _Layout = field(init=False, repr=False, compare=False)
 
+    @staticmethod
+    def read(x: Tensor, places: Tensor) -> Tensor:
+        """Return images as they are read at places; see `hardcase.imaging.resample.resample`."""
+        return resample(x, places)
+
     def __post_init__(self) -> None:
         names = [part.name for part in self.parts]
         if not names:
@@ -201,7 +206,7 @@ class Appearance:
                 places = centred_places(*self.shape[1:], code).expand(len(code), -1, -1, -1)
                 for part in layout.moving:
                     places = part.move(places, values[part.name], self.shape)
-                x = resample(x, places)
+                x = self.read(x, places)
             for optics in layout.rendering:
                 x = optics.render(x, values[optics.name], key)
             images.append(x[:count])

@@ -177,7 +177,8 @@ class Linf:
         return torch.clamp(z, low, centre + radius, out=low)
 
     def size(self, change: Tensor) -> Float[Tensor, " m"]:
-        return flat(change).abs().amax(1)
+        size: Tensor = torch.linalg.vector_norm(flat(change), ord=math.inf, dim=1)
+        return size
 
 
 @dataclass(frozen=True, slots=True)

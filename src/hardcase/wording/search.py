@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hardcase.environment import duration
 from hardcase.types import KINDS
 
-__all__ = ["kinds_in_words", "settings_in_words"]
+__all__ = ["forecast_in_words", "kinds_in_words", "settings_in_words"]
+
+WORTH_TELLING = 10.0
+"""Seconds that a run takes from which on it says beforehand how long."""
 
 _KIND_WORDS = {
     "label": ("failing", "failing"),
@@ -50,3 +54,30 @@ def kinds_in_words(kinds: Mapping[str, int]) -> str:
     some = [(name, number) for name in KINDS if (number := kinds.get(name, 0))]
     told = [f"{number:,} {_KIND_WORDS[name][number != 1]}" for name, number in some]
     return f"{head}: {', '.join(told)}" if told else head
+
+
+def forecast_in_words(measuring: float, searching: tuple[float, float] | None) -> str:
+    """How long a run takes, phase by phase; nothing where that is not worth a line.
+
+    Args:
+        measuring: Seconds that measuring takes.
+        searching: Seconds that the search takes usually, and at most; None: networks are trained
+            for it first.
+
+    Example:
+        >>> forecast_in_words(20.0, (40.0, 100.0)).partition(";")[0]
+        'in all about 1 min 0 s: measuring 20 s, the search 40 s (at most 1 min 40 s)'
+        >>> forecast_in_words(2.0, (0.0, 0.0))
+        ''
+    """
+    usual, most = searching or (0.0, 0.0)
+    whole = measuring + usual
+    if whole < WORTH_TELLING:
+        return ""
+    told = f"measuring {duration(measuring)}"
+    if searching is None:
+        return f"{told}; then networks are trained for the search, which says how long that takes"
+    if not most:
+        return f"{told} in all"
+    search = f"the search {duration(usual)} (at most {duration(most)})"
+    return f"in all about {duration(whole)}: {told}, {search}; the label check comes on top"

@@ -211,9 +211,11 @@ def summary_lines(
         checked: What the label check says, in lines.
         report: The command that opens the report.
     """
-    lines = [*wrapped(str(decision), indent=0), "", *figures(record)]
+    table = figures(record)
+    lines = [*wrapped(str(decision), indent=0), "", *table]
     parts = {"search": search, "label check": checked, "report": [report] if report else []}
-    lines.append("")
+    if table:
+        lines.append("")
     for name, texts in parts.items():
         for i, text in enumerate(part for one in texts for part in wrapped(one, indent=13)):
             lines.append(f"{name if i == 0 else '':<13}{text}")
@@ -241,25 +243,30 @@ def generated_sentences(record: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def search_sentence(method: str, counts: Mapping[str, int | None]) -> str:
-    """Return what a search found, in one sentence.
+def search_sentence(record: Mapping[str, Any], counts: Mapping[str, int | None]) -> str:
+    """Return what a search found, and whether the conditions of the run bound it.
 
     Args:
-        method: The method that searched.
+        record: What run.json says.
         counts: How many images it searched and broke, as run.json has them under
             ``search_results``.
     """
     failing, searched = counts["failing"] or 0, counts["searched"] or 0
     clusters = counts["clusters"]
     grouped = f", {clusters} clusters" if clusters else ""
+    method = record.get("method")
+    beyond = ""
+    if record.get("conditions") and "columns" not in (record.get("space") or {}):
+        name = conditions_name(record)
+        beyond = f" {name[0].upper()}{name[1:]} do not bound this search."
     if not failing:
         return (
             f"{method} found no failing variant of {searched:,} images. That is no proof that"
-            " there is none."
+            f" there is none.{beyond}"
         )
     return (
         f"{method} found a failing variant of {failing:,} of {searched:,} images{grouped} (attack"
-        " success says how hard the search tries, not how good the model is)."
+        f" success says how hard the search tries, not how good the model is).{beyond}"
     )
 
 

@@ -136,8 +136,9 @@ def _train(here: Lab) -> None:
 
 
 def quantised(here: Lab, **options: Any) -> LatentModel:
-    """A VQ-VAE; ``--set epochs=N joint_epochs=N batch=N`` shorten its training."""
-    return autoencoder(here, "vqvae", **options)
+    """A VQ-VAE; ``--set epochs=N joint_epochs=N batch=N`` shorten its training, ``kind=…`` chooses it."""
+    chosen = here.bench.options.get("kind")
+    return autoencoder(here, "vqvae", **{**({"kind": chosen} if chosen else {}), **options})
 
 
 def jointly(here: Lab, mix: float) -> LatentModel:

@@ -12,7 +12,7 @@ controls: random, none, everything, pgd, witnesses) or ``generators``; the comma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter, process_time
 from typing import Literal
 
@@ -138,13 +138,22 @@ class World:
     sizes: Sizes
     witnesses: tuple[Subject, ...]
     scorers: tuple[Subject, ...]
+    _drawn: dict[int, Images] = field(default_factory=dict)
+
+    def seeds(self, number: int) -> Images:
+        """The images of the repeat with this number, drawn once for all guides."""
+        if number not in self._drawn:
+            seed = self.lab.bench.seed + number
+            self._drawn[number] = self.lab.seeds(self.sizes.seeds, seed=seed)
+        return self._drawn[number]
 
     def controls(self, generator: str) -> tuple[str, ...]:
         """What guides are held against; DeepXplore has no queue, and some data no witnesses."""
         absent = () if self.witnesses else (WITNESSES,)
         if generator == "deepxplore":
             absent = (*absent, QUEUE)
-        return tuple(control for control in CONTROLS if control not in absent)
+        wanted = self.lab.bench.names("controls", CONTROLS)
+        return tuple(one for one in CONTROLS if one in wanted and one not in absent)
 
     @property
     def about(self) -> list[str]:
@@ -160,7 +169,7 @@ class World:
 
 def run(bench: Bench) -> Outcome:
     """``--set models=… seeds=… gradients=… shares=[0.3,1] guides=nc,snac measured=nc witnesses=… scorers=…`` choose other sizes
-    and networks."""
+    and networks; ``controls=[random,none]`` fewer controls, always these two."""
     world = _world(bench)
     sizes = world.sizes
     tables: list[Table] = []
@@ -173,13 +182,11 @@ def run(bench: Bench) -> Outcome:
         if len(sizes.shares) > 1:  # else there is nothing to choose from
             sweep = {guide: _sweep(bench, world, generator, guide) for guide in pushed}
             shares = {guide: chosen(some) for guide, some in sweep.items()}
-        trials = {}
-        for guide in guides:
-            share = shares.get(guide, 0.0)
-            trials[guide] = [
-                _trial(bench, world, generator, guide, repeat, share)
-                for repeat in range(sizes.repeats)
-            ]
+        trials: dict[str, list[Trial]] = {guide: [] for guide in guides}
+        # all guides of a repeat before the next: a study that is stopped has whole repeats
+        for repeat in range(sizes.repeats):
+            for guide, done in trials.items():
+                done.append(_trial(bench, world, generator, guide, repeat, shares.get(guide, 0.0)))
         if fill:
             continue
         tables += [
@@ -203,7 +210,8 @@ def _world(bench: Bench) -> World:
         named["witnesses"] = default_witnesses(here.train, here.test, device=bench.device)
     if small and not named["scorers"]:
         named["scorers"] = (here.network("lenet5", seed=1)[0],)
-    return World(here, here.fit_profile(sizes.all_measured), sizes, **named)
+    profile = here.fit_profile(sizes.all_measured)
+    return World(here, profile, sizes, named["witnesses"], named["scorers"])
 
 
 def _sizes(bench: Bench) -> Sizes:
@@ -230,7 +238,7 @@ def _trial(
 
     def numbers() -> list[float]:
         here = world.lab
-        seeds = here.seeds(sizes.seeds, seed=bench.seed + repeat)
+        seeds = world.seeds(repeat)
         clock = process_time if bench.device == "cpu" else perf_counter
         begun = clock()
         done = search(

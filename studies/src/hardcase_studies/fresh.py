@@ -23,6 +23,8 @@ from hardcase.cache import write_atomically
 DIGESTS = "digests.toml"
 CLOCK = re.compile(r"\b(ms|seconds?|minutes?|delta of ms)\b")
 """Columns and rows that are measured by the clock."""
+ALIASES = {"faults": "features-rq1"}
+"""Studies that had another name when their result was stored."""
 HEAD = """# Written by `python -m benchmarks.fresh`: what the small form of each study puts out (now), and what it put out when a result
 # was stored (then). A result whose two digests differ is marked in RESULTS.md.
 """
@@ -75,6 +77,6 @@ class Digests:
 
 
 def study_of(command: str) -> str:
-    """The study that a stored command line runs; empty where it is none."""
+    """The study that a stored command line runs, by its name of today; empty where it is none."""
     words = command.split()
-    return words[2] if words[:2] == ["hardcase", "reproduce"] else ""
+    return ALIASES.get(words[2], words[2]) if words[:2] == ["hardcase", "reproduce"] else ""

@@ -28,34 +28,37 @@ from hardcase.types import Images, Kind, Method, Probe
 from hardcase_studies import figures
 from hardcase_studies.bench import Bench, delta, mean, table_of
 from hardcase_studies.inference import cluster_means
-from hardcase_studies.lab import Lab
+from hardcase_studies.lab import PHOTOGRAPH, Lab
 
 NETWORKS = ("zoo:lenet1", "zoo:lenet4", "zoo:lenet5")
 STEPS = 10
 STEP_SIZE = 0.05
 K = 6
 SWEEP = (1, 3, 6, 12, 24)
+VALUES = 2**25
+"""Activations that are kept at once."""
 
 
 def run(bench: Bench) -> Outcome:
-    """``--set seeds=… units=… models=…`` choose other sizes and networks."""
+    """``--set seeds=… units=… models=…`` choose other sizes and networks; of photographs RQ1 and RQ2 alone are asked."""
     here = Lab(bench, bench.names("models", NETWORKS))
     bounds = Bounds.of(here)
     few = here.seeds(bench.size("one_seeds", 10, 50), bench.seed)
-    many = here.seeds(bench.size("seeds", 50, 200), bench.seed)
     bench.say("One-MaXplore on the first convolution")
     one = ends_of(here, few, bench, form="one", walks=bench.size("units", 10**9, 10**9))
     bench.say("Topk-MaXplore")
     top = {per: ends_of(here, few, bench, form="topk", per=per) for per in ("filter", "layer")}
+    forms = {"One": one, **{f"Topk, per {per}": made for per, made in top.items()}}
+    first = [_first_table(bounds, one, few), _second_table(bounds, forms, few)]
+    if max(here.train.x.shape[2:]) > PHOTOGRAPH:
+        return Outcome("maxplore", first)
+    many = here.seeds(bench.size("seeds", 50, 200), bench.seed)
     bench.say("Multi-Topk-MaXplore and DeepXplore")
     multi = _third(here, many, bench)
     bench.say("k against validity")
     swept = {k: ends_of(here, few, bench, form="topk", per="filter", k=k) for k in SWEEP}
     tables = [
-        _first_table(bounds, one, few),
-        _second_table(
-            bounds, {"One": one, **{f"Topk, per {per}": made for per, made in top.items()}}, few
-        ),
+        *first,
         _third_table(bounds, multi, many, here),
         _against_table(bounds, multi, many),
         _sweep_table(bounds, swept, few, _independent(here)),
@@ -323,7 +326,7 @@ class Bounds:
     def of(lab: Lab) -> Bounds:
         selection = select(lab.profile.graph(lab.subject), "activated", "unit")
         most = torch.zeros(selection.units)
-        for part in chunks(len(lab.train), 256):
+        for part in chunks(len(lab.train), _at_once(selection)):
             most = torch.maximum(most, _values(lab, selection, lab.train.x[part]).amax(0))
         return Bounds(lab, selection, most)
 
@@ -331,7 +334,7 @@ class Bounds:
         """Which units each picture drives above its bound."""
         own = torch.maximum(_values(self.lab, self.selection, seeds.x), self.most)
         parts = []
-        for part in chunks(len(made.x), 256):
+        for part in chunks(len(made.x), _at_once(self.selection)):
             parts.append(_values(self.lab, self.selection, made.x[part]) > own[made.seed[part]])
         return torch.cat(parts) if parts else torch.zeros(0, self.selection.units, dtype=torch.bool)
 
@@ -371,6 +374,11 @@ def spread(made: Made, seeds: Images) -> Float[Tensor, " t"]:
 
 def distance(made: Made, seeds: Images) -> Float[Tensor, " t"]:
     return flat(from_bytes(made.x) - from_bytes(seeds.x[made.seed])).square().sum(1).sqrt()
+
+
+def _at_once(selection: Selection) -> int:
+    """Images whose units fit into memory together: all of LeNet-1's 256, a dozen of VGG16's."""
+    return max(1, min(256, VALUES // selection.units))
 
 
 @torch.no_grad()

@@ -291,7 +291,7 @@ class Item:
         tests: What is asked of which stored figures; those that are `shown` do not decide.
         result: What a reader must know beside the figures.
         absent: Why it cannot be had; empty where it can.
-        tried: What stopped it and what it would need, while no result is stored.
+        tried: What stopped it and what it would need, while no result is stored; alone where it came to no figure.
         built: The test that holds what is no claim but an algorithm or a definition.
     """
 
@@ -363,6 +363,8 @@ def judge(item: Item, store: Store) -> Judged:
         return Judged(item, "cannot be had", ())
     if item.built:
         return Judged(item, "built", ())
+    if not item.tests:
+        return Judged(item, "tried", ())
     try:
         return _judged(item, store)
     except NotStoredError:

@@ -119,7 +119,7 @@ def asking_of(study: Study, drawn: Sequence[ChosenItem], given: Sequence[Given])
         population,
         about["budget"],
         about["limit"],
-        int(study.settings["original"]),
+        int(study.settings["seed"]),
         draws=draws,
         answers=answers,
     )

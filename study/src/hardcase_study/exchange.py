@@ -13,6 +13,7 @@ from xml.sax.saxutils import quoteattr
 from hardcase.cache import write_atomically
 from hardcase.environment import FORMULA, escape_csv
 from hardcase.errors import Problem, choice
+from hardcase.plain import read_text
 from hardcase_study.answers import KINDS, Answers, ChosenItem, Given, Rater
 from hardcase_study.bundle import Study
 from hardcase_study.forms import Item, checked, questions
@@ -32,6 +33,12 @@ COLUMNS = (
     "rule",
 )
 FORMATS = ("csv", "label-studio", "npz")
+NOT_OURS = (ValueError, KeyError, TypeError, IndexError, AttributeError)
+"""What reading JSON of another form raises."""
+LONGEST = 10**9
+"""What no position, count or number of seconds exceeds."""
+LARGEST_EXPORT = 2**29
+"""Bytes, at most, of a file that answers are read from; Label Studio's may hold the images."""
 
 
 def export(study: Study, to: str, out: Path, *, database: str = "") -> Path:
@@ -70,10 +77,7 @@ def load(study: Study, file: Path, *, database: str = "") -> int:
     Every answer is checked against its item first; nothing is stored if one is wrong. Raters keep
     the kind they were exported with; those of other tools are ``imported``.
     """
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Problem(f"{file} cannot be read: {error}") from error
+    text = read_text(file, most=LARGEST_EXPORT).removeprefix("\ufeff")  # as Excel begins a file
     if text.lstrip().startswith("["):
         kinds, given = from_label_studio(study, text, str(file))
     else:
@@ -122,10 +126,11 @@ def _unescaped(value: Any) -> Any:
 
 def from_csv(study: Study, text: str, where: str) -> tuple[dict[str, str], list[Given]]:
     """Raters' kinds and answers from what `to_csv` writes; ``kind`` and later columns may lack."""
-    rows = [
-        {name: _unescaped(value) for name, value in row.items()}
-        for row in csv.DictReader(io.StringIO(text))
-    ]
+    try:
+        table = list(csv.DictReader(io.StringIO(text), restval=""))
+    except csv.Error as error:
+        raise Problem(f"{where} is no CSV: {error}.") from error
+    rows = [{name: _unescaped(value) for name, value in row.items()} for row in table]
     missing = [n for n in ("rater", "item", "question", "value") if not rows or n not in rows[0]]
     if missing:
         raise Problem(
@@ -164,7 +169,9 @@ def _answer(
         position = int(row.get("position") or n)
         seconds, hidden = (float(row.get(name) or 0) for name in ("seconds", "hidden"))
         lost, revision = (int(row.get(name) or 0) for name in ("lost", "revision"))
-    except ValueError as error:
+        if max(map(abs, (position, seconds, hidden, lost, revision))) > LONGEST:
+            raise ValueError(f"a number is larger than {LONGEST:,}")
+    except (ValueError, TypeError) as error:
         raise Problem(f"{where}: {error} in the answer of {rater} to {item}.") from error
     return Given(rater, item, position, answer, seconds, hidden, lost, revision)
 
@@ -247,7 +254,7 @@ def from_label_studio(study: Study, text: str, where: str) -> tuple[dict[str, st
                 kinds.setdefault(rater, str(meta.get("kind", "imported")))
                 value = {result["from_name"]: _result(result) for result in note["result"]}
                 given.append(_answer(study, (rater, item), value, meta, where, len(given) + 1))
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (*NOT_OURS, RecursionError, StopIteration) as error:
         raise Problem(
             f"{where} is no export of Label Studio for this study: {type(error).__name__} {error}.",
             fix="export as JSON; tasks need data.item",

@@ -117,7 +117,10 @@ def decode(
         size = _binary_size(tensor)
         if size is None:
             exact = np.float64 if kind.kind == "f" else np.int64
-            values = np.asarray(tensor["data"], dtype=exact).ravel().astype(kind)
+            given = np.asarray(tensor["data"])
+            if given.dtype == bool:
+                raise MalformedAnswer("it answers true and false where numbers were promised")
+            values = given.astype(exact).ravel().astype(kind)
         else:
             start = cut + sum(_binary_size(out) or 0 for out in outputs[: outputs.index(tensor)])
             if not 0 <= size <= len(body) - start:

@@ -8,7 +8,9 @@ with ``weights_only``; code of a model's repository is never run.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -17,6 +19,8 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 from torch import nn
@@ -25,6 +29,8 @@ from hardcase.cache import named_path
 from hardcase.errors import Problem, choice, reading, require_consent
 from hardcase.models.adapters import fit_state, own_names, read_state, timm_config
 from hardcase.models.names import imagenet_if_known
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +159,9 @@ def _hf(
     name, asks, words = name.partition("?")
     place = named_path(name)
     where = str(place) if place.is_dir() else name
+    if not place.is_dir() and not offline and not _hub_answers():
+        _log.warning("the hub does not answer; only what it gave before is looked at")
+        offline = True
     if asks and not pretrained:
         raise Problem(
             f"hf:{name} with labels takes the weights of its folder, not a file of yours.",
@@ -173,6 +182,18 @@ def _hf(
             config.num_labels = classes or config.num_labels
             net = form.from_config(config)
         return hf_hub(net, _preprocessor(where, offline=offline), name)
+
+
+def _hub_answers() -> bool:
+    """Whether the hub has an address here: its own library asks for half a minute."""
+    if getproxies():
+        return True
+    host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co").hostname
+    try:
+        socket.getaddrinfo(host, 443)
+    except OSError:
+        return False
+    return True
 
 
 def _labels(words: str) -> tuple[tuple[str, ...], str]:

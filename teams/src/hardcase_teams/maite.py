@@ -119,8 +119,8 @@ class MaiteDetectionDataset:
         return image, target, {"id": images.id[index]}
 
 
-def _stacked(arrays: Sequence[Any]) -> Float[Tensor, "m *rest"]:
-    return torch.stack([torch.as_tensor(np.asarray(one)) for one in arrays]).float()
+def _stacked(arrays: Sequence[Any] | np.ndarray) -> Float[Tensor, "m *rest"]:
+    return torch.stack([torch.as_tensor(np.asarray(array)) for array in arrays]).float()
 
 
 def _image(images: Images, index: int) -> np.ndarray:

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import hardcase as hc
+from hardcase.claims.annotations import AnnotatedImages
+from hardcase.claims.subjects import Annotation
 from hardcase.conditions import condition_box
 from hardcase.conditions.box import samples_of
 from hardcase.conditions.fitting import fit as fitting, search
@@ -156,6 +158,18 @@ def test_the_labelled_images_are_bounded(digits):
     ready = fitting.prepared(digits[1], digits[2].x, train=digits[0])
     assert len(ready.images) == fitting.MOST_LABELLED
     assert len(ready.field) <= 1000
+
+
+def test_boxes_are_not_looked_at(digits):
+    nothing = torch.zeros(0, dtype=torch.long)
+    none = Annotation(nothing, torch.zeros(0, 4), nothing[:, None])
+    annotated = AnnotatedImages(digits[0], (none,) * len(digits[0]))
+    assert fitting.known_images(annotated) is digits[0]
+
+
+def test_labelled_images_that_are_named_twice_are_divided(digits):
+    ready = fitting.prepared(digits[1], digits[2].x, train=digits[1])
+    assert not {*ready.images.id} & {*ready.readout.id}
 
 
 def test_too_few_labelled_images_are_refused(digits):

@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from hardcase.conditions.fitting.coordinates import LEAST_DEVIATION, WIDEST, Fittable, Spread
@@ -53,14 +53,14 @@ ALTERNATIVES = 2
 """Other coordinates that are tried in the place of one."""
 AS_GOOD = 0.7
 """Share of its gain that another coordinate must promise to be tried in its place."""
-_GRID = norm.ppf((np.arange(400) + 0.5) / 400)
+_GRID = ndtri((np.arange(400) + 0.5) / 400)
 
 
 def width(row: Fittable, centre: float, deviation: float, even: bool = False) -> float:
     """Return the root mean square of a change, in sizes: what counts as a coordinate's width."""
     around = _GRID
     if even:
-        around = np.sqrt(3.0) * (2 * norm.cdf(_GRID) - 1)
+        around = np.sqrt(3.0) * (2 * ndtr(_GRID) - 1)
     values = centre + deviation * around
     if row.one_sided:
         values = np.maximum(values, 0)
@@ -304,7 +304,7 @@ def _signal(move: Vector, differences: Matrix, tests: int) -> float:
     if size < 1e-12:
         return 0.0
     noise = float((differences @ move).std()) / size
-    needed_length = float(norm.ppf(1 - LEVEL / tests) + norm.ppf(POWER)) * noise
+    needed_length = float(ndtri(1 - LEVEL / tests) + ndtri(POWER)) * noise
     return size / max(needed_length, 1e-12)
 
 

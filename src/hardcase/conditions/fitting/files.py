@@ -40,9 +40,8 @@ def save(found: FieldFit, path: Path) -> Path:
     """
     if path.suffix != ".toml":
         raise Problem(f"{path} is no TOML file.", fix=f"--out {path.with_suffix('.toml')}")
-    from hardcase.conditions.fitting.fit import as_text
-
-    write_atomically(path.with_suffix(".json"), as_text(found.to_json()).encode())
+    record = json.dumps(found.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomically(path.with_suffix(".json"), f"{record}\n".encode())
     write_atomically(path.with_suffix(".png"), _sheet(found))
     if found.rows:
         write_atomically(path.with_suffix(".csv"), _table(found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from hardcase.claims.annotations import AnnotatedImages, load_annotations
 from hardcase.conditions.declared import DECLARABLE, Conditions, DeclaredRange
 from hardcase.conditions.fitting.accuracy import ExpectedAccuracy, expected_accuracy
 from hardcase.conditions.fitting.coordinates import (
@@ -39,6 +39,7 @@ from hardcase.conditions.fitting.field_images import FieldImages, read_field
 from hardcase.conditions.fitting.render import Candidate, Renderer
 from hardcase.conditions.fitting.search import Kept, Matching, Place, search
 from hardcase.conditions.fitting.traits import RandomNetwork
+from hardcase.config import task_of
 from hardcase.data.files import ImageSet
 from hardcase.data.sources import images_of, load
 from hardcase.errors import Problem
@@ -46,7 +47,7 @@ from hardcase.models.load import model_of
 from hardcase.tensors import digest, from_bytes
 from hardcase.types import Images, Model
 
-__all__ = ["FieldFit", "Ingredients", "fit"]
+__all__ = ["FieldFit", "Ingredients", "fit", "known_images"]
 
 LEAST_LABELLED = 100
 """Labelled images, at least."""
@@ -224,12 +225,13 @@ def fit(
 
     Args:
         data: Labelled images: the name of a data set (its test split is taken), `hc.Images`, or
-            whatever `hc.run` takes.
+            whatever `hc.run` takes. Of images for detectors, boxes are not looked at.
         field: Images of the field: ``folder:PATH``, ``npz:PATH``, another data set, or an array of
             8-bit images. Labels are not looked at.
         model: Whose accuracy in the field is to be expected; None: nothing is said of one.
         train: Further labelled images, from which a random network learns to tell classes; None:
-            the training split of a data set that has a name, else half of `data`.
+            the training split of a data set that has a name, else half of `data`. So it is where
+            they are `data` themselves.
         coordinates: Which conditions are looked for; by default all that suit such images.
         seed: Everything random follows from it.
         out: Where ``field.toml`` goes. A fit that was stopped goes on when it is asked for again.
@@ -245,9 +247,9 @@ def fit(
         >>> [one.name for one in found.found]
         []
     """
-    labelled = images_of(data)
+    labelled = known_images(data)
     if train is None and isinstance(data, str):
-        train = load(data, split="train")
+        train = known_images(data, "train")
     network = None if model is None else model_of(model, labelled)
     return finished(
         labelled,
@@ -259,6 +261,23 @@ def fit(
         out=None if out is None else Path(out),
         on_progress=on_progress,
     )
+
+
+def known_images(data: Any, split: str = "test", *, offline: bool = False) -> Images:
+    """Return the images that a field is compared with; no boxes, tags or masks are looked at.
+
+    Args:
+        data: A name, or whatever `hc.run` takes.
+        split: Which part of data that have a name.
+        offline: Touch no network.
+    """
+    if isinstance(data, AnnotatedImages):
+        return data.images
+    if isinstance(data, str) and (task := task_of("auto", data)) != "classes":
+        return load_annotations(data, split, task).images
+    if isinstance(data, str) and offline:
+        return load(data, split=split, offline=True)
+    return images_of(data, split=split)
 
 
 def finished(
@@ -300,7 +319,7 @@ def prepared(
     large = int(np.prod(labelled.shape)) > PIXELS // MOST_LABELLED
     most = LARGE_FIELD if large else 2 * LARGE_FIELD
     pictures = read_field(field, labelled, seed=seed, most=most)
-    if train is None:
+    if train is None or train.hash == labelled.hash:  # ``?split=all`` names everything twice
         half = len(labelled) // 2
         shuffled = labelled.sample(count=len(labelled), seed=seed)
         readout, images = (
@@ -422,8 +441,3 @@ def _least_explained(
     between = torch.cdist(embedding.points(field), embedding.points(shown))
     nearest = between.topk(min(NEIGHBOURS, len(shown)), largest=False).values[:, -1]
     return tuple(nearest.argsort(descending=True, stable=True).tolist())
-
-
-def as_text(record: Mapping[str, Any]) -> str:
-    """Return a record as JSON, the same for the same numbers."""
-    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -7,7 +7,7 @@ what differs between them alone, and small differences can be seen with few imag
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import torch
@@ -17,7 +17,9 @@ from torch import Tensor
 from hardcase.conditions.box import ConditionBox, condition_box
 from hardcase.conditions.declared import DECLARABLE
 from hardcase.conditions.fitting.coordinates import Spread, conditions_of
+from hardcase.imaging.resample import resample_sharply
 from hardcase.randomness import Rng, keys_of
+from hardcase.spaces.appearance import Appearance
 from hardcase.tensors import chunks, from_bytes, to_grid
 from hardcase.types import Images, Seeds
 
@@ -25,6 +27,24 @@ __all__ = ["Candidate", "Renderer"]
 
 ROWS = 256
 """Images that are rendered at once."""
+
+
+class SharpAppearance(Appearance):
+    """Changes of an image that do not blur it by being read between pixels.
+
+    What moved before the camera is as sharp as what did not. Read bilinearly, every moved image is
+    a little blurred, and a fit would take that for a reason against its having moved.
+    """
+
+    __slots__ = ()
+
+    @staticmethod
+    def read(x: Tensor, places: Tensor) -> Tensor:
+        return resample_sharply(x, places)
+
+
+def _sharp(box: ConditionBox) -> ConditionBox:
+    return replace(box, space=SharpAppearance(box.space.parts, box.space.shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +95,7 @@ class Renderer:
         x = from_bytes(self.images.x)
         if not candidate.spreads:
             return to_grid(x)
-        box = condition_box(conditions_of(candidate.spreads), self.images.shape)
+        box = _sharp(condition_box(conditions_of(candidate.spreads), self.images.shape))
         z = box.from_normals(self._normals(box, candidate.together))
         pattern = self._rng("pattern").integers(torch.arange(len(x)), 2**31 - 1)
         parts = []

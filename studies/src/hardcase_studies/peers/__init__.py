@@ -24,6 +24,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from hardcase.errors import Problem
 
 __all__ = ["library", "machine", "versions"]
@@ -81,7 +83,7 @@ def machine() -> str:
             (line.partition(": ")[2] for line in lines if line.startswith("model name")), name
         )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{name}, {cores} cores of it"
+    return f"{name}, {torch.get_num_threads()} threads on {cores} cores of it"
 
 
 def versions(*names: str) -> str:

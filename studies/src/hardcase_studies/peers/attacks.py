@@ -13,7 +13,10 @@ import contextlib
 import io
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,13 +57,15 @@ def run(bench: Bench) -> Outcome:
         for who in (who for who in makers if who in chosen):
             bench.say(f"{name}: {who}")
             attack = makers[who](RADIUS[norm][x.shape[1]])
-            results[who] = _measured(attackbench, net, x, y, norm, attack)
+            measure = partial(_measured, attackbench, net, x, y, norm, attack)
+            numbers = bench.cell(f"{name} by {who}", measure, but=("attacks", "libraries"))
+            results[who] = _Counted(numbers[: len(COUNTS)], numbers[len(COUNTS) :])
         tables.append(_table(name, norm, results))
     notes = [
         about,
         machine(),
         f"PGD: {STEPS} steps, each 2.5 times the radius over their number; C&W: {ROUNDS} weights with {ROUND} steps of {ADAM} each",
-        "optimality: AttackBench's local optimality in the lower envelope of the rows; median distance over all images, none found is infinite",
+        "optimality: AttackBench's local optimality in the lower envelope of the rows; an image that none was found of is infinitely far",
         "seconds: of the attack as AttackBench takes them, its own counting left out; read them as ratios in one table",
         versions(
             "attackbenchlib", "foolbox", "torchattacks", "adv-lib", "adversarial-robustness-toolbox"
@@ -71,14 +76,29 @@ def run(bench: Bench) -> Outcome:
     return Outcome("attacks of five libraries by AttackBench", tables)
 
 
+COUNTS = ("failing", "forwards", "backwards", "seconds", "batch failures", "box failures")
+"""What AttackBench counts of an attack, apart from the distance of every image."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """`COUNTS` of one attack, and the distance of every image, infinite where none was found."""
+
+    counts: Sequence[float]
+    distances: Sequence[float]
+
+    def __getitem__(self, name: str) -> float:
+        return self.counts[COUNTS.index(name)]
+
+
 def _measured(
     attackbench: Any, net: nn.Module, x: Tensor, y: Tensor, norm: str, attack: Attack
-) -> Mapping[str, Any]:
-    """What AttackBench tells of one attack on a fresh copy of the network, which counts for itself."""
-    from copy import deepcopy
+) -> list[float]:
+    """`COUNTS`, then distances, by AttackBench on a fresh copy of the network."""
 
     def foreign(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
-        return attack(model, inputs, labels)
+        # The wrapper that counts starts in training mode; torchattacks would leave the network in it.
+        return attack(model.eval(), inputs, labels)
 
     loader = DataLoader(TensorDataset(x.cpu(), y.cpu()), batch_size=len(x))
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
@@ -93,35 +113,57 @@ def _measured(
             output_dir=None,
             debug=False,
         )
-    return found
+    counts = (
+        sum(found["adv_success"]),
+        np.mean(found["num_forwards"]),
+        np.mean(found["num_backwards"]),
+        sum(found["times"]),
+        sum(found["batch_failures"]),
+        sum(found["box_failures"]),
+    )
+    return [*map(float, counts), *found["distances"][norm]]
 
 
-def _table(name: str, norm: str, results: Mapping[str, Mapping[str, Any]]) -> Table:
+def _table(name: str, norm: str, results: Mapping[str, _Counted]) -> Table:
     optimality = library("attackbench.metrics.optimality").compute_local_optimality
+    known = {
+        who: {"distances": {norm: list(one.distances)}, "correct": [True] * len(one.distances)}
+        for who, one in results.items()
+    }
     rows: list[Mapping[str, Any]] = []
     for who, result in results.items():
-        distances = np.array(result["distances"][norm])
-        found = torch.tensor(result["adv_success"])
-        scale = 255 if norm == "linf" else 1
-        failures = sum(result["batch_failures"])
+        count = len(result.distances)
+        found = torch.arange(count) < int(result["failing"])
         told = optimality(
-            result, reference_results=list(results.values()), threat_model=norm, use_wandb=False
+            known[who], reference_results=list(known.values()), threat_model=norm, use_wandb=False
         )
         rows.append(
             {
                 "library": who,
                 "success": share(found),
-                "optimality": f"{told['optimality']:.3f}",
-                "median distance": f"{float(np.median(distances)) * scale:.3f}"
-                + (" levels" if scale > 1 else ""),
-                "forwards": f"{np.mean(result['num_forwards']):.1f}",
-                "backwards": f"{np.mean(result['num_backwards']):.1f}",
-                "seconds": f"{sum(result['times']):.2f}",
-                "batch failures": failures,
-                "box failures": sum(result["box_failures"]),
+                "optimality": _optimality(told["optimality"]),
+                "median distance": _median(result.distances, norm),
+                "forwards": f"{result['forwards']:.1f}",
+                "backwards": f"{result['backwards']:.1f}",
+                "seconds": f"{result['seconds']:.2f}",
+                "batch failures": int(result["batch failures"]),
+                "box failures": int(result["box failures"]),
             }
         )
     return table_of(f"{name} by AttackBench", rows)
+
+
+def _optimality(value: float) -> str:
+    """AttackBench's figure; there is none where all distances that were found are the same."""
+    return "none: one distance" if math.isnan(value) else f"{value:.3f}"
+
+
+def _median(distances: Sequence[float], norm: str) -> str:
+    """The median distance over all images, in grey levels where a single pixel counts."""
+    middle = float(np.median(distances))
+    if math.isinf(middle):
+        return "none: fewer than half fail"
+    return f"{255 * middle:.2f} levels" if norm == "linf" else f"{middle:.3f}"
 
 
 # How each library is called: what takes a radius, and an attack as AttackBench calls it.

@@ -11,9 +11,9 @@ from torch import nn
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.campaign.record import Campaign
 from hardcase.methods import pgd
-from hardcase.models import tiles
 from hardcase.models.subject import Subject
-from hardcase.models.tiles import candidates, holds, largest_tile
+from hardcase.runs import tiles
+from hardcase.runs.tiles import candidates, holds, largest_tile
 from hardcase.tensors import any_rows, tile_rows, tiled, use_tile
 from hardcase.testing.toys import CLASSES, Quarters, toy_images, toy_subject
 from hardcase.types import Budget
