@@ -1,5 +1,7 @@
 """Ten kinds of photographs: how they are grouped and halved, and how a trunk is filled and given a head."""
 
+from collections import OrderedDict
+
 import numpy as np
 import torch
 from PIL import Image
@@ -35,7 +37,7 @@ def test_a_trunk_is_filled_in_order_and_its_head_learns_the_kinds():
         layers = {"normalised": kinds.Normalised(), "conv1": nn.Conv2d(3, 4, 3, padding=1)}
         layers |= {"conv2": nn.Conv2d(4, 6, 3, padding=1), "mean": nn.AdaptiveAvgPool2d(1)}
         layers |= {"flatten": nn.Flatten(), "logits": nn.Linear(6, len(kinds.KINDS))}
-        return nn.Sequential(kinds.OrderedDict(layers))
+        return nn.Sequential(OrderedDict(layers))
 
     net = trunk()
     arrays = {"Conv_10/bias": np.zeros(6, np.float32), "NetLinLayer_0/Conv_0/kernel": np.ones(1)}

@@ -147,3 +147,32 @@ def test_the_job_ends_as_the_gate_did(steps, place):
     for (outcome, inconclusive), code in codes.items():
         done = run(place, steps["end"], place, OUTCOME=outcome, INCONCLUSIVE=inconclusive)
         assert done.returncode == code, outcome
+
+
+@pytest.mark.parametrize(
+    ("install", "words"),
+    [
+        ("hardcase[teams]", ["hardcase[teams]"]),
+        ("./clone[teams]", ["./clone[teams]"]),
+        ("--find-links wheels hardcase[teams]", ["--find-links", "wheels", "hardcase[teams]"]),
+    ],
+)
+def test_pip_is_given_a_package_a_clone_or_a_folder_of_wheels(steps, tmp_path, install, words):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "python").write_text('#!/bin/sh\nprintf "%s\\n" "$@" > asked.txt\n')
+    (tools / "python").chmod(0o755)
+    given = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    done = run(tmp_path, steps["install"], tmp_path, INSTALL=install, **given)
+    assert done.returncode == 0, done.stderr
+    asked = (tmp_path / "asked.txt").read_text().splitlines()
+    assert asked[:3] == ["-m", "pip", "install"]
+    assert asked[-len(words) :] == words
+
+
+def test_who_wants_no_base_is_not_warned_of_its_absence(steps, tmp_path):
+    done = run(tmp_path, steps["base"], tmp_path, BASE="none", REF="main")
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stdout
+    lines = (tmp_path / "output").read_text().splitlines()
+    assert lines == ["run=", f"rules={tmp_path}"]

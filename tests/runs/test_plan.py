@@ -9,6 +9,7 @@ import torch
 from hardcase.config import parse
 from hardcase.context import Context
 from hardcase.errors import Problem
+from hardcase.runs.identity import Identity, require_same
 from hardcase.runs.plan import measure_plan, plan_of
 from hardcase.testing.toys import toy_images, toy_subject
 from tiny import MODEL, save_toys
@@ -83,3 +84,14 @@ def test_nothing_is_trained_before_all_is_measured(named, monkeypatch):
     monkeypatch.setattr(Context, "witnesses", property(trained))
     for method in ("sinvad", "natural", "pgd"):
         measure_plan(named(method=method))
+
+
+def test_an_error_names_few_of_many_settings_that_differ():
+    """About two hundred names of parts of a method once filled the terminal."""
+    parts = {f"setting method parts.space.{number}": "1" for number in range(200)}
+    then = Identity({**parts, "setting method": "pgd", "setting images": "60", "model": "a"})
+    now = Identity(dict.fromkeys(then.parts, "other"))
+    with pytest.raises(Problem) as caught:
+        require_same(then, now)
+    named = "the model, the settings (method, images, method parts.space.0 and 199 more)"
+    assert caught.value.what == f"{named} are not those this run began with."

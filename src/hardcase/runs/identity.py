@@ -44,6 +44,8 @@ STOPS = ("time", "findings")
 MACHINE = ("device", "tile", "precision", "hardcase", "torch")
 """Ingredients that belong to the machine and to what is installed there."""
 NONE = "none"
+NAMED = 3
+"""Settings that an error names of those that differ; it counts the others."""
 SETTING = "setting "
 ANOTHER = "a new --out, or --allow-changes: a new run from the same seeds"
 
@@ -98,7 +100,11 @@ class Identity:
             else:
                 words.append(name)
         if settings:
-            words.append(f"settings ({', '.join(settings)})")
+            # what follows from other settings says less than they do
+            settings.sort(key=lambda name: name.startswith("method parts"))
+            named = ", ".join(settings[:NAMED])
+            more = len(settings) - NAMED
+            words.append(f"settings ({named}{f' and {more} more' if more > 0 else ''})")
         return words
 
 

@@ -222,10 +222,5 @@ def main(photographs: Path, vgg: Path, alex: Path, out: Path, side: int = SIDE) 
 
 
 if __name__ == "__main__":
-    main(
-        Path(sys.argv[1]),
-        Path(sys.argv[2]),
-        Path(sys.argv[3]),
-        Path(sys.argv[4]),
-        *map(int, sys.argv[5:]),
-    )
+    photographs, vgg, alex, out, *side = sys.argv[1:]
+    main(Path(photographs), Path(vgg), Path(alex), Path(out), *map(int, side))
