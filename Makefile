@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 export MKL_CBWR = AUTO,STRICT
 
-.PHONY: venv demo test lint bench gpu insight gpu-pack gpu-unpack catalogue docs site dist torture plant clean browser lowest way-in teams peers archive
+.PHONY: venv demo test lint bench gpu insight gpu-pack gpu-unpack catalogue docs site dist scores torture plant clean browser lowest way-in teams peers archive
 
 # tests of campaigns, which must hold on a device too: a GPU is played under them
 PLAYED := tests/campaign tests/contracts/test_methods.py tests/searches tests/spaces tests/guides \
@@ -81,8 +81,19 @@ site: docs  ## the documentation site, in build/site/html; trains only LeNet-5, 
 	$(BIN)/pip install -q -c constraints.txt -e .[docs]
 	$(BIN)/python docs/make_site.py
 
-dist: venv  ## the wheel, installed with all extras into an empty environment and used there; PYTHON=python3.13 for another Python
+dist: venv scores  ## the wheel, installed with all extras into an empty environment and used there; PYTHON=python3.13 for another Python
 	HARDCASE_DIST=1 HARDCASE_DIST_PYTHON=$(PYTHON) $(BIN)/python -m pytest -rs tests/end_to_end/test_distribution.py
+
+scores: venv  ## what others say of the package: sp-repo-review, pyroma, check-wheel-contents, and how complete its types are
+	test -x $(VENV)-scores/bin/python || $(PYTHON) -m venv $(VENV)-scores
+	$(VENV)-scores/bin/pip install -q 'sp-repo-review[cli]' pyroma check-wheel-contents 'pyright[nodejs]'
+	./release.sh build
+	$(VENV)-scores/bin/pip install -q --no-deps --force-reinstall dist/*.whl
+	realpath $(VENV)/lib/python3.*/site-packages > $$(echo $(VENV)-scores/lib/python3.*/site-packages)/libraries.pth
+	$(VENV)-scores/bin/check-wheel-contents dist/*.whl
+	$(VENV)-scores/bin/pyroma --min=8 dist/*.tar.gz
+	$(VENV)-scores/bin/sp-repo-review . --show err
+	cd build && PATH=$$(realpath ../$(VENV)-scores/bin):$$PATH pyright --verifytypes hardcase --ignoreexternal | tail -12
 
 # plug-ins, which need the packages that they plug into
 TEAMS := teams/tests
@@ -133,4 +144,4 @@ archive: venv  ## what Zenodo keeps of a release: source, wheels and metadata in
 	./release.sh archive
 
 clean:
-	rm -rf $(VENV) $(VENV)-teams $(VENV)-fiftyone .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info
+	rm -rf $(VENV) $(VENV)-teams $(VENV)-fiftyone $(VENV)-scores .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info

@@ -41,7 +41,7 @@ def section(kind: str) -> str:
 CONFIGURATION = """# Configuration
 
 Written by `make docs` from the model that checks `hardcase.toml`. Every key can be given in the file, as `--set KEY=VALUE`, or by
-its flag. Flags override the file, `--set` overrides both. In Python the keys are keywords of `hc.run` and `hc.search`. Options of a
+its flag. A flag or `--set` replaces what `--limits FILE` says, which replaces what the file says. Two values by one of them are an error. In Python the keys are keywords of `hc.run` and `hc.search`. Options of a
 method are keys of `[method]`, next to its `name`. `hardcase list methods NAME` shows them.
 """
 

@@ -125,7 +125,7 @@ def test_forward_reports_the_cause():
 
 
 def test_a_supplied_generator_is_guarded():
-    from hardcase.generators.adapters import Supplied
+    from hardcase.generators.adapters import UserGenerator
 
     class Generator(nn.Module):
         latent = 3
@@ -135,7 +135,7 @@ def test_a_supplied_generator_is_guarded():
             sys.exit(1)
 
     with pytest.raises(Problem, match=r"generator Generator called sys.exit\(1\)"):
-        Supplied(Generator())
+        UserGenerator(Generator())
 
 
 def test_a_file_that_exits_when_imported_is_named(folder):

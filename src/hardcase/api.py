@@ -36,7 +36,7 @@ from hardcase.runs.identity import require, same_source
 from hardcase.runs.plan import measure_plan, plan_of
 from hardcase.runs.progress import Watcher
 from hardcase.runs.results import Run
-from hardcase.runs.verify import CONDITIONS, read_beside
+from hardcase.runs.verify import CONDITIONS, read_side_file
 from hardcase.splits import sample_of
 from hardcase.tasks import task_named
 from hardcase.types import Budget, Findings, Images, Method
@@ -295,7 +295,7 @@ def conduct(
             before = phases.status_of(store.record(), "measure")
             if not phases.measure(plan, store, watcher):
                 return Run(store)
-            if before != "done" or read_beside(store, CONDITIONS) is None:
+            if before != "done" or read_side_file(store, CONDITIONS) is None:
                 watcher.prepare("keeping failing images to show")
                 keep_measured(context, Run(store), plan.images)
         with store.writing():
@@ -317,7 +317,7 @@ def _search(context: Context, store: Store, watcher: Watcher) -> bool:
     if before == "done":
         return start.search(plan_of(context), store, watcher)
     if not context.config.method.searches:
-        why = "the run was asked for without a search"
+        why = "the run measures alone"
         phases.set_phase(store, "search", phases.phase("skipped", why))
         return True
     watcher.prepare("making ready what the search needs")

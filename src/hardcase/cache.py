@@ -91,8 +91,10 @@ def parquet_groups(
     about = file.schema_arrow.metadata
     left = most
     for group in groups:
-        said = file.metadata.row_group(group)
-        pages = sum(said.column(i).total_uncompressed_size for i in range(said.num_columns))
+        row_group = file.metadata.row_group(group)
+        pages = sum(
+            row_group.column(i).total_uncompressed_size for i in range(row_group.num_columns)
+        )
         if pages > left:
             raise ValueError(f"it unfolds to more than {most:,} bytes")
         parts = []

@@ -43,8 +43,8 @@ def describe(
         >>> next(row for row in describe("space") if row["name"] == "light")["options"]["most"]
         {'default': 1.0, 'help': 'Largest change of brightness, in units of [0, 1].', 'choices': []}
     """
-    own = _own(kind)
-    return [row_of(part, {} if measured is None else measured(part)) for part in own]
+    parts_of_kind = _own(kind)
+    return [row_of(part, {} if measured is None else measured(part)) for part in parts_of_kind]
 
 
 def row_of(part: Part, measured: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -122,14 +122,14 @@ def bibtex(keys: Iterable[str]) -> str:
     Raises:
         Problem: If no part has such a citation.
     """
-    known = citations()
+    entries = citations()
     together = {row["cite"][0]: row["cite"] for row in registry.rows("methods") if row["cite"]}
     wanted: dict[str, None] = {}
     for key in keys:
-        if key not in known:
-            raise choice("citation", key, list(known))
+        if key not in entries:
+            raise choice("citation", key, list(entries))
         wanted |= dict.fromkeys((key, *together.get(key, ())))
-    return "\n\n".join(known[key] for key in wanted)
+    return "\n\n".join(entries[key] for key in wanted)
 
 
 def _own(kind: str) -> list[Part]:

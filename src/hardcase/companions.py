@@ -93,25 +93,25 @@ def studies() -> dict[str, PaperStudy]:
     A distribution says more than a name by a mapping ``STUDIES`` from names to `PaperStudy` in its
     ``__init__.py``, which must import no torch.
     """
-    found = {}
+    studies = {}
     for name, point in _studies().items():
         try:
             with guarded(f"importing experiment {name!r} of the entry point {point.value}"):
                 package = import_module(point.module.partition(".")[0])
         except Problem as problem:  # the others can still be listed
-            found[name] = PaperStudy(name=name, summary=problem.what)
+            studies[name] = PaperStudy(name=name, summary=problem.what)
             continue
         described: Mapping[str, PaperStudy] = getattr(package, "STUDIES", {})
-        found[name] = described.get(name, PaperStudy(name=name))
-    return found
+        studies[name] = described.get(name, PaperStudy(name=name))
+    return studies
 
 
 def find(name: str) -> Callable[[Any], Any]:
     """The function of the study called `name`, or of a file of one's own: ``file.py:function``."""
     path, _, member = name.rpartition(":")
     if path.endswith(".py"):
-        own: Callable[[Any], Any] = file_member(Path(path), member)
-        return own
+        experiment: Callable[[Any], Any] = file_member(Path(path), member)
+        return experiment
     points = _studies()
     if name not in points:
         raise choice("experiment", name, list(points))

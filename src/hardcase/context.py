@@ -467,6 +467,17 @@ class Context(CampaignSplits):
         return Conditions.load(usual_profile(self.shape) if declared is None else declared)
 
     @cached_property
+    def box(self) -> ConditionBox | None:
+        """The space of the conditions in effect: what is measured is drawn from it, and a search in
+        a space of appearance stays within it.
+        """
+        if self.conditions is None:
+            return None
+        from hardcase.conditions.box import condition_box
+
+        return condition_box(self.conditions, self.shape)
+
+    @cached_property
     def baselines(self) -> tuple[Model, ...]:
         """The models that are asked about the same samples: those given or named, the version
         before first. Runs are no models: they were measured before.
@@ -486,23 +497,19 @@ class Context(CampaignSplits):
     @cached_property
     def measurement(self) -> Measurement:
         """What measuring needs, under the conditions in effect."""
-        from hardcase.conditions.box import condition_box
         from hardcase.runs.measured import Measurement
 
-        box = None
-        if self.conditions is not None:
-            box = condition_box(self.conditions, self.shape)
         return Measurement(
             model=self.subject,
-            box=box,
+            box=self.box,
             baselines=self.baselines,
             samples=self.config.samples,
             seed=self.config.seed,
-            tile=self._measure_tile(box),
+            tile=self._measure_tile(),
             reserve=self.reserves,
         )
 
-    def _measure_tile(self, box: ConditionBox | None) -> int | None:
+    def _measure_tile(self) -> int | None:
         """Rows of every call while it is measured; chosen as the tile of a search is."""
         device = self.subject.device
         if steady(device) and not is_photographic(self.shape):
@@ -621,26 +628,28 @@ class Context(CampaignSplits):
         """The method bounded by the conditions in effect, if it searches appearance and nobody
         named the space; where somebody did, only declared conditions are worth a word.
         """
-        from hardcase.conditions.box import condition_box
         from hardcase.spaces.appearance import Appearance
 
         if self.conditions is None:
             return method
+        config = self.config  # what was chosen by default is stored, and no declaration
+        declared = config.conditions is not None and config.given.get("conditions") != "default"
         if not isinstance(method.space, Appearance):
-            if self.config.conditions is not None:
+            if declared:
                 _log.warning(
                     "the conditions %s bound what is measured, not the search of %s",
                     *(self.conditions.name, method.name),
                 )
             return method
         if options.get("space", "auto") != "auto":
-            if self.config.conditions is not None:
+            if declared:
                 _log.warning(
                     "%s searches the space %s, which was named, not the conditions %s",
                     *(method.name, options["space"], self.conditions.name),
                 )
             return method
-        box = condition_box(self.conditions, self.shape)
+        box = self.box
+        assert box is not None
         record = {**box.space.to_record(), "columns": list(box.columns)}
         return replace(method, space=box, details={**method.details, "space": record})
 

@@ -396,6 +396,6 @@ class CorruptionPart:
 
     def render(self, x: Batch, values: Values, key: Int[Tensor, " m"]) -> Batch:
         for number, (name, _) in enumerate(self.severities):
-            own = (key + number * 0x9E3779B1) & WORD  # two kinds of noise are not the same noise
-            x = corrupt(x.clamp(0, 1), name, values[name].clamp(0, MOST), own)
+            salted = (key + number * 0x9E3779B1) & WORD  # two kinds of noise are not the same noise
+            x = corrupt(x.clamp(0, 1), name, values[name].clamp(0, MOST), salted)
         return x

@@ -100,15 +100,15 @@ def redact(text: str, hidden: Iterable[str] | None = None) -> str:
 
 def secrets() -> list[str]:
     """The secrets of this process; of less than four letters, every other word would be spoilt."""
-    known = (os.environ.get(name, "").strip() for name in _SECRETS)
-    return [secret for secret in known if len(secret) >= 4]
+    values = (os.environ.get(name, "").strip() for name in _SECRETS)
+    return [secret for secret in values if len(secret) >= 4]
 
 
 def redacted(value: Any, clean: Callable[[str], str] | None = None) -> Any:
     """A tree of JSON with every text in it made clean; by default of secrets."""
     clean = clean or partial(redact, hidden=secrets())
-    whole: Any = [value]
-    waiting = [whole]
+    tree: Any = [value]
+    waiting = [tree]
     while waiting:
         part = waiting.pop()
         places = list(part) if isinstance(part, dict) else range(len(part))
@@ -122,7 +122,7 @@ def redacted(value: Any, clean: Callable[[str], str] | None = None) -> Any:
             elif isinstance(inner, list | tuple):
                 part[place] = list(inner)
                 waiting.append(part[place])
-    return whole[0]
+    return tree[0]
 
 
 def for_people(value: Any) -> Any:

@@ -85,8 +85,8 @@ def reading(what: str, *why: str, fix: str = "") -> Iterator[None]:
     except (Problem, Unanswered):
         raise
     except Exception as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
-        raise Problem(f"{what}: {said}.", *why, fix=fix) from error
+        message = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+        raise Problem(f"{what}: {message}.", *why, fix=fix) from error
 
 
 def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem:
@@ -98,9 +98,9 @@ def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem
     spelled = {name.lower(): name for name in known}
     near = get_close_matches(given.lower(), spelled, n=3)
     likeness = [SequenceMatcher(None, name, given.lower()).ratio() for name in near]
-    meant = [spelled[name] for name, like in zip(near, likeness) if like >= likeness[0] - NEAR]
-    listed = [] if meant and len(known) > FEW else [f"known: {', '.join(known)}"]
-    return Problem(f"there is no {kind} {given!r}.", *listed, fix=" or ".join(meant))
+    nearest = [spelled[name] for name, like in zip(near, likeness) if like >= likeness[0] - NEAR]
+    listed = [] if nearest and len(known) > FEW else [f"known: {', '.join(known)}"]
+    return Problem(f"there is no {kind} {given!r}.", *listed, fix=" or ".join(nearest))
 
 
 _interrupts = 0
@@ -160,13 +160,20 @@ def _reraise(
         message = f"{what} raised KeyboardInterrupt."
     elif isinstance(error, SystemExit):
         message = f"{what} called sys.exit({error.code})."
-    elif isinstance(error, (Exception, GeneratorExit)):
-        first = (str(error).splitlines() or ["no message"])[0]
-        message = f"{what} raised {type(error).__name__}: {first}"
+    elif isinstance(error, (Exception, GeneratorExit)) or type(error) is BaseException:
+        message = f"{what} raised {type(error).__name__}: {first_line(error)}"
     else:
         raise error
     place = user_line(error)
     raise Raised(message, *filter(None, [place and f"in {place}", why]), fix=fix) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception of others says; one that cannot be printed says nothing."""
+    try:
+        return (str(error).splitlines() or ["no message"])[0]
+    except Exception:
+        return "no message that can be printed"
 
 
 def user_line(error: BaseException) -> str:
@@ -373,8 +380,8 @@ def names_in(path: Path) -> set[str] | None:
 def file_member(path: Path, member: str) -> Callable[..., Any]:
     """The function or class called `member` of a Python file, which is run for that."""
     module = _module(path)
-    found = getattr(module, member, None)
-    if not callable(found):
+    maker = getattr(module, member, None)
+    if not callable(maker):
         known = [
             name
             for name, value in vars(module).items()
@@ -386,7 +393,7 @@ def file_member(path: Path, member: str) -> Callable[..., Any]:
             f"callable there: {', '.join(known) or 'nothing'}",
             fix=f"{path}:{near}" if near else "",
         )
-    return found  # type: ignore[no-any-return]  # callable, checked above
+    return maker  # type: ignore[no-any-return]  # callable, checked above
 
 
 def _module(path: Path) -> ModuleType:

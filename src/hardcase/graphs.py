@@ -52,7 +52,7 @@ class CapturedCall:
     """
 
     def __init__(self, call: Call, *inputs: Tensor) -> None:
-        self.inputs = tuple(one.clone() for one in inputs)
+        self.inputs = tuple(tensor.clone() for tensor in inputs)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.share = 0.0
         if not self.inputs[0].is_cuda:
@@ -91,7 +91,7 @@ class CapturedCall:
         for place, value in zip(self.inputs, inputs):
             place.copy_(value)
         self()
-        return tuple(one.clone() for one in self.out)
+        return tuple(output.clone() for output in self.out)
 
 
 class CapturedCalls(dict[Hashable, CapturedCall | None]):
@@ -119,21 +119,21 @@ def side_by_side(call: Call, lanes: int) -> Call:
         return call
 
     def several(*inputs: Tensor) -> list[Tensor]:
-        tiles = [one.chunk(lanes) for one in inputs]
+        tiles = [tensor.chunk(lanes) for tensor in inputs]
         if not (inputs[0].is_cuda and torch.cuda.is_current_stream_capturing()):
             return _joined([call(*tile) for tile in zip(*tiles)])
         main = torch.cuda.current_stream()
-        found = []
+        outputs = []
         for tile in zip(*tiles):
             lane: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             # A capture follows data across streams only by such events: each lane begins after the
             # main stream, and the main stream waits for all of them before it joins the tiles.
             lane.wait_stream(main)
             with torch.cuda.stream(lane):
-                found.append((lane, call(*tile)))
-        for lane, _ in found:
+                outputs.append((lane, call(*tile)))
+        for lane, _ in outputs:
             main.wait_stream(lane)
-        return _joined([out for _, out in found])
+        return _joined([out for _, out in outputs])
 
     return several
 
@@ -202,14 +202,14 @@ def replayed(
     eager = torch.is_grad_enabled() or torch.is_inference_mode_enabled() or _inside
     if eager or not replays(inputs[0].device) or inputs[0].numel() > LARGE * lanes:
         return tiles(*inputs)[0]
-    known = _graphs.setdefault(owner, CapturedCalls())
+    graphs = _graphs.setdefault(owner, CapturedCalls())
     counts = _counts.setdefault(owner, Counter())
     shapes = [(tuple(one.shape), one.dtype) for one in inputs]
     key = getattr(call, "__name__", ""), kind, lanes, *shapes, arithmetic()
     counts[key] += 1
     if inputs[0].numel() > SMALL and counts[key] <= FIRST:
         return tiles(*inputs)[0]
-    if key not in known:
-        known[key] = captured(tiles, *inputs)
-    graph = known[key]
+    if key not in graphs:
+        graphs[key] = captured(tiles, *inputs)
+    graph = graphs[key]
     return tiles(*inputs)[0] if graph is None else graph.answer(*inputs)[0]

@@ -248,9 +248,11 @@ class Differential:
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         answers = _answer(torch.stack([probe.logits, *probe.peers], 1), self.probabilities)  # m p k
         label = probe.origin.y[:, None, None].expand(-1, answers.shape[1], 1)
-        own = answers.gather(2, label).squeeze(2)
+        at_label = answers.gather(2, label).squeeze(2)
         deviating = probe.targets.get("deviating", torch.zeros_like(probe.origin.y))
-        return total(own) - (1 + self.weight) * own.gather(1, deviating[:, None]).squeeze(1)
+        return total(at_label) - (1 + self.weight) * at_label.gather(1, deviating[:, None]).squeeze(
+            1
+        )
 
 
 @part(
@@ -340,12 +342,12 @@ class NearestSplit:
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         label = probe.origin.y[:, None]
-        own, peer = (
+        subject_margin, peer = (
             logits.softmax(1).gather(1, label).squeeze(1)
             for logits in (probe.logits, probe.peers[0])
         )
         distance = total(flat(probe.z - probe.origin.z).abs())
-        return nearest(own <= 0.5, distance * (2 + own - peer))
+        return nearest(subject_margin <= 0.5, distance * (2 + subject_margin - peer))
 
 
 @part("objective", "surprise", needs="activations", paper="Kim, Feldt and Yoo, ICSE 2019")

@@ -109,10 +109,10 @@ class Disagree:
     kind: ClassVar[Kind] = "disagreement"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
-        own = probe.logits.argmax(1)
-        differs = torch.zeros_like(own, dtype=torch.bool)
+        predicted = probe.logits.argmax(1)
+        differs = torch.zeros_like(predicted, dtype=torch.bool)
         for peer in probe.peers:
-            differs = differs | (peer.argmax(1) != own)
+            differs = differs | (peer.argmax(1) != predicted)
         return differs
 
 
@@ -214,10 +214,12 @@ def witness_margin(probe: Probe) -> Float[Tensor, " m"]:
     Args:
         probe: What one query revealed.
     """
-    kept = [(-margin(logits, probe.origin.y)).nan_to_num(-torch.inf) for logits in probe.witnesses]
-    if not kept:
+    margins = [
+        (-margin(logits, probe.origin.y)).nan_to_num(-torch.inf) for logits in probe.witnesses
+    ]
+    if not margins:
         return torch.full_like(probe.logits[:, 0], torch.inf)
-    return torch.stack(kept).amin(0)
+    return torch.stack(margins).amin(0)
 
 
 NAMED: Mapping[str, Callable[[], Oracle]] = {
@@ -263,7 +265,7 @@ def wanted_oracle(wanted: str | None, own: Oracle, *, peers: bool, regressions: 
             "disagreement needs a model to disagree with, and no comparison model was given.",
             fix="--peer MODEL",
         )
-    made = NAMED[wanted]()
-    if made.kind == own.kind:
+    wanted_oracle_part = NAMED[wanted]()
+    if wanted_oracle_part.kind == own.kind:
         return own
-    return made
+    return wanted_oracle_part

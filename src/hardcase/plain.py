@@ -7,10 +7,14 @@ that nests deeper than a parser goes.
 from __future__ import annotations
 
 import os
+import re
 import stat
+import sys
+import sysconfig
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,11 +42,11 @@ def opened(path: Path, *, most: int = SMALL, links: bool = False) -> Iterator[Bi
     """
     handle = os.open(path, os.O_RDONLY | _NO_WAITING | (0 if links else _NO_LINKS))
     with open(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError("it is not a plain file")
-        if found.st_size > most:
-            raise OSError(f"it has {found.st_size:,} bytes; at most {most:,} are read")
+        if status.st_size > most:
+            raise OSError(f"it has {status.st_size:,} bytes; at most {most:,} are read")
         yield file
 
 
@@ -79,7 +83,26 @@ def parse_toml(text: str) -> dict[str, Any]:
     level: list[Any] = [values]
     for _ in range(DEEPEST):
         inner = [each.values() if isinstance(each, dict) else each for each in level]
-        level = [one for each in inner for one in each if isinstance(one, dict | list)]
+        level = [child for each in inner for child in each if isinstance(child, dict | list)]
         if not level:
             return values
     raise ValueError("it is nested too deeply")
+
+
+def source_files(path: Path) -> list[Path]:
+    """A Python file and the modules of the user's own that it imports; nothing is run."""
+    first = path.absolute()
+    if not first.is_file():
+        return []
+    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    elsewhere = re.compile(r"(site|dist)-packages|\.zip$|lib-dynload")
+    places = [str(first.parent)]
+    places += [one for one in sys.path if one not in installed and not elsewhere.search(one)]
+    finder = ModuleFinder(places, excludes=["hardcase", *sys.stdlib_module_names])
+    try:
+        finder.run_script(str(first))
+        named = (getattr(one, "__file__", None) for one in finder.modules.values())
+        found = {Path(name).absolute() for name in named if name and name.endswith(".py")}
+    except (SyntaxError, ValueError, RecursionError, OSError):  # then any file beside it may count
+        found = {file.absolute() for file in first.parent.rglob("*.py") if file.is_file()}
+    return [first, *sorted(found - {first})]

@@ -30,7 +30,7 @@ def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> 
 
 
 @contextmanager
-def own_randomness(
+def named_randomness(
     seed: int, *names: str | int, device: torch.device | str = "cpu"
 ) -> Iterator[None]:
     """Let layers that draw from torch's global generator draw from a named stream in here."""
@@ -161,9 +161,9 @@ class Rng:
         """
         words = self._words(rows, shape)
         table = _quantiles(self.drawn.device)
-        one = table.index_select(0, (words & 0xFFFF).reshape(-1))
+        low = table.index_select(0, (words & 0xFFFF).reshape(-1))
         two = table.index_select(0, ((words >> 16) & 0xFFFF).reshape(-1))
-        return one.add_(two).reshape(words.shape)
+        return low.add_(two).reshape(words.shape)
 
     def integers(
         self, rows: Int[Tensor, " m"], high: int | Int[Tensor, "..."], shape: Sequence[int] = ()

@@ -138,10 +138,10 @@ class Part:
 
     def __call__(self, *parts: Any, **options: Any) -> Any:
         """Make the part; options that are not given take the preset's values."""
-        made = self.make(*parts, **{**self.preset, **options})
+        built_part = self.make(*parts, **{**self.preset, **options})
         if self.kind == "method":  # a method carries the name under which it was asked for
-            return replace(made, name=self.name)
-        return made
+            return replace(built_part, name=self.name)
+        return built_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +180,12 @@ def options_of(part: Part) -> dict[str, Option]:
 
 
 @cache
-def _choices(made: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
+def _choices(built_part: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
     """The values that parameters annotated as `Literal` can take."""
-    if isinstance(made, type):
-        made = made.__init__  # type: ignore[misc]  # its own
+    if isinstance(built_part, type):
+        built_part = built_part.__init__  # type: ignore[misc]  # its own
     try:
-        hints = get_type_hints(made)
+        hints = get_type_hints(built_part)
     except (NameError, TypeError, AttributeError):  # some are read by type checkers only
         return {}
     return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
@@ -299,9 +299,9 @@ def _named(make: Made, name: str) -> Made:
 
     @wraps(make)
     def named(*parts: Any, **options: Any) -> Any:
-        for option, known in _choices(make).items():
-            if option in options and options[option] not in known:
-                raise choice(f"{option} of {name}", str(options[option]), known)
+        for option, allowed in _choices(make).items():
+            if option in options and options[option] not in allowed:
+                raise choice(f"{option} of {name}", str(options[option]), allowed)
         return replace(make(*parts, **options), name=name)
 
     return named  # type: ignore[return-value]  # same signature, by `wraps`
@@ -331,15 +331,15 @@ def parts(kind: str, wanted: str = "") -> dict[str, Part]:
     """
     if kind not in _loaded:
         _load(kind)
-    known = _parts[kind]
+    allowed = _parts[kind]
     word = _word(wanted)
-    if word and word not in map(_word, known):
+    if word and word not in map(_word, allowed):
         for point in entry_points(group=f"hardcase.{kind}"):
             if _word(point.name) == word:
                 with guarded(f"{kind} {point.name!r} of the entry point {point.value}"):
                     made: Callable[..., Any] = point.load()
                 _add(_outside(kind, point.name, made))
-    return {name: known[name] for name in sorted(known, key=methodcaller("split", "@"))}
+    return {name: allowed[name] for name in sorted(allowed, key=methodcaller("split", "@"))}
 
 
 def _word(name: str) -> str:
@@ -374,10 +374,10 @@ def resolve(kind: str, spec: str) -> Part:
     if path.endswith(".py"):
         return _supplied(kind, Path(path), member)
     refuse_bare_file(kind, spec)
-    known = parts(kind, spec)
-    if spec not in known:
+    allowed = parts(kind, spec)
+    if spec not in allowed:
         raise choice(_NOUNS.get(kind, kind), spec, names(kind))
-    return known[spec]
+    return allowed[spec]
 
 
 def refuse_bare_file(kind: str, spec: str) -> None:
@@ -464,8 +464,8 @@ def check_offer(part: Part, subject: str, offers: str, levels: Sequence[str]) ->
 
 def citation_key(text: str) -> str:
     """The key of a BibTeX entry; a bare key names an entry that another part states."""
-    found = re.match(r"@\w+{([^,\s]+),", text)
-    return found[1] if found else text
+    key = re.match(r"@\w+{([^,\s]+),", text)
+    return key[1] if key else text
 
 
 def first_paragraph(made: Callable[..., Any]) -> str:

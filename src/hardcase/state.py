@@ -115,7 +115,7 @@ class GlobalState:
     def now(cls) -> GlobalState:
         """Return what is set; until `restore`, `os._exit` of this thread is a `SystemExit`."""
         os._exit = partial(_refuse_exit, os.getpid(), threading.get_ident())
-        return cls(tuple((one, one.read()) for one in _settings()))
+        return cls(tuple((setting, setting.read()) for setting in _settings()))
 
     def restore(self) -> Changes:
         """Put everything back that is set otherwise now; return what that was."""

@@ -216,7 +216,7 @@ def in_tiles(*rows: Tensor) -> Iterator[tuple[Any, ...]]:
     kind = rows[0].device.type
     size = _constant.get(kind, TILE)
     for part in chunks(count, _constant.get(kind, max(count, 1))):
-        yield *(pad_rows(one[part], size) for one in rows), part.stop - part.start
+        yield *(pad_rows(part_rows[part], size) for part_rows in rows), part.stop - part.start
 
 
 def tiled(f: Callable[..., Tensor], *rows: Tensor) -> Tensor:
@@ -247,8 +247,8 @@ def length(x: Float[Tensor, " *shape"], dim: int = 1) -> Float[Tensor, " *rest"]
         norm: Tensor = torch.linalg.vector_norm(x, dim=dim)
         return norm
     square = total(x.square(), dim)
-    some = square > 0
-    return torch.where(some, square, 1).sqrt() * some
+    positive = square > 0
+    return torch.where(positive, square, 1).sqrt() * positive
 
 
 def chunks(count: int, size: int) -> Iterator[slice]:
@@ -305,7 +305,7 @@ class Copies:
 
     def on(self, device: torch.device) -> tuple[Tensor, ...]:
         if device not in self._made:
-            self._made[device] = tuple(one.to(device) for one in self.tensors)
+            self._made[device] = tuple(part.to(device) for part in self.tensors)
         return self._made[device]
 
 
@@ -333,9 +333,9 @@ def ordinal(groups: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
 
 def margin(logits: Float[Tensor, "m k"], label: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
     """Best other logit minus the label's own: positive where the label has lost."""
-    own = logits.gather(1, label[:, None])
+    at_label = logits.gather(1, label[:, None])
     others = logits.scatter(1, label[:, None], -torch.inf)
-    return (others.amax(1, keepdim=True) - own).squeeze(1)
+    return (others.amax(1, keepdim=True) - at_label).squeeze(1)
 
 
 def digest(parts: Iterable[bytes | str]) -> str:
@@ -407,9 +407,9 @@ def usable_device(name: str) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     kind = name.partition(":")[0]
     if kind not in DEVICES:
-        found = f"--device {'cuda' if torch.cuda.is_available() else 'cpu'}"
+        available = f"--device {'cuda' if torch.cuda.is_available() else 'cpu'}"
         raise Problem(
-            f"there is no device {name!r}.", f"known: auto, {', '.join(DEVICES)}", fix=found
+            f"there is no device {name!r}.", f"known: auto, {', '.join(DEVICES)}", fix=available
         )
     try:
         if torch.zeros(1, device=name).is_meta:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hardcase import generators
-from hardcase.randomness import own_randomness
+from hardcase.randomness import named_randomness
 from hardcase.spaces.latent import Labelled, latent
 from hardcase.testing import check_space
 from hardcase.training.cards import TrainingRecipe
@@ -24,7 +24,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def fresh(widths=(8, 8)):
-    with own_randomness(0, "tiny"):
+    with named_randomness(0, "tiny"):
         denoiser = diffusion.Denoiser(1, 3, widths=widths, depth=1)
     return diffusion.Diffusion(denoiser, shape=(1, 12, 12), classes=3, rounds=4)
 

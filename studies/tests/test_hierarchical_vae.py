@@ -5,7 +5,7 @@ import torch
 
 from hardcase.errors import Problem
 from hardcase.generators import build
-from hardcase.randomness import own_randomness, stream
+from hardcase.randomness import named_randomness, stream
 from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import fit
 from hardcase_studies.hierarchical_vae import hierarchical, reconstruct
@@ -13,7 +13,7 @@ from tiny import bars, global_state
 
 
 def small(size=16, channels=1, latent=64):
-    with own_randomness(0, "test"):
+    with named_randomness(0, "test"):
         return hierarchical(channels, size, 3, latent, width=8).eval()
 
 

@@ -11,11 +11,12 @@ from hardcase_studies import rated
 def test_digits_are_counted_for_all_and_for_both_halves(bench, people, written):
     small = bench(people=str(people))
     outcome = rated.digits(small)
-    area, verdicts, others, agreement, flips = outcome.tables
+    area, verdicts, others, agreement, flips, margins = outcome.tables
     assert [row[0] for row in area.rows] == ["all", "even half", "odd half"]
     assert area.rows[0][2] == area.rows[1][2] + area.rows[2][2]
     assert agreement.rows[0][1] == pytest.approx(0.9, abs=0.05)
-    for table in (verdicts, others, flips):
+    assert [row[0] for row in margins.rows] == [f"{high:.2f}" for high in rated.MARGINS]
+    for table in (verdicts, others, flips, margins):
         assert " of " in table.rows[0][1]
     assert "parity, not truth" in written(outcome, small)
 

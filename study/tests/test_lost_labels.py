@@ -87,7 +87,7 @@ def test_what_people_say_stands_beside_the_judge(own, tmp_path, capsys):
     judged = hc.judge(run, by=keeps).record
     assert judged["risk"]["lost_labels_people"] == people
     assert judged["risk"]["lost_labels"]["lost"] == 0
-    assert "the judge calls 0 lost" in lost_in_words(judged["risk"])
+    assert "the label check calls 0 lost" in lost_in_words(judged["risk"])
     assert words in lost_in_words(judged["risk"])
 
 

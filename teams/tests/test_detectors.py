@@ -15,7 +15,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from hardcase.claims.load import asked_network
+from hardcase.claims.load import network_from_user
 from hardcase.claims.subjects import ClaimModel
 from hardcase.errors import Problem
 from hardcase.models.load import Loading
@@ -62,7 +62,7 @@ def write_detector(path, *, batch="n", size=SIZE, names=None):
 @pytest.mark.parametrize("batch", ["n", 1, 2])
 def test_an_onnx_detector_with_a_named_head(batch, tmp_path):
     path = write_detector(tmp_path / "net.onnx", batch=batch, names="{0: 'a', 1: 'b', 2: 'c'}")
-    net = asked_network(f"onnx:{path}?head=yolo", "boxes", Loading(), classes=("c", "b"))
+    net = network_from_user(f"onnx:{path}?head=yolo", "boxes", Loading(), classes=("c", "b"))
     assert net.offers == "scores"
     assert net.class_names == ("a", "b", "c")
     x = torch.linspace(0.1, 0.9, 3)[:, None, None, None].expand(-1, 3, *SIZE).contiguous()
@@ -75,7 +75,7 @@ def test_an_onnx_detector_with_a_named_head(batch, tmp_path):
     large = net.ask(torch.full((1, 3, 80, 160), 0.5)).boxes  # in pixels of the image
     assert torch.allclose(large, 2 * net.ask(torch.full((1, 3, *SIZE), 0.5)).boxes, atol=1e-3)
     with pytest.raises(Problem, match="yolo"):
-        asked_network(f"onnx:{path}?head=yolov9", "boxes", Loading())
+        network_from_user(f"onnx:{path}?head=yolov9", "boxes", Loading())
 
 
 class Detecting(BaseHTTPRequestHandler):
@@ -147,7 +147,7 @@ def test_a_detector_behind_an_address(address):
     images = Images(
         torch.zeros(1, 3, *SIZE, dtype=torch.uint8), torch.zeros(1).long(), ("a",), ("a", "b", "c")
     )
-    net = asked_network(address, "boxes", Loading(test=images), classes=images.classes)
+    net = network_from_user(address, "boxes", Loading(test=images), classes=images.classes)
     assert net.offers == "scores"
     model = ClaimModel(net, "boxes", images.classes)
     x = torch.full((5, 3, *SIZE), 0.5)
@@ -214,7 +214,7 @@ def litert(monkeypatch):
 def test_a_tflite_detector_is_asked_image_by_image(litert, tmp_path):
     (tmp_path / "net.tflite").write_bytes(b"....TFL3")
     (tmp_path / "net.txt").write_text("???\na\nb\nc\n")
-    net = asked_network(f"tflite:{tmp_path / 'net.tflite'}", "boxes", Loading())
+    net = network_from_user(f"tflite:{tmp_path / 'net.tflite'}", "boxes", Loading())
     assert net.class_names == ("a", "b", "c")  # objects alone are counted
     found = net.ask(torch.rand(2, 3, *SIZE))
     assert torch.allclose(found.boxes, BOXES, atol=1e-4)

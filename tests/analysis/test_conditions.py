@@ -16,7 +16,7 @@ from hardcase.errors import Problem
 from hardcase.report import report
 from hardcase.runs.phases import measured_rows
 from hardcase.runs.results import Run
-from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
+from hardcase.runs.verify import CONDITIONS, read_side_file, write_side_file
 from hardcase.suite.gate import GateLimits, gate
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.wording.checks import lost_in_words
@@ -169,10 +169,10 @@ def test_a_run_takes_the_profile_for_its_images_unless_told_otherwise(tmp_path):
     ],
 )
 def test_kept_samples_that_are_none_are_left_out(stored, shown):
-    kept = read_beside(stored.store, CONDITIONS)
+    kept = read_side_file(stored.store, CONDITIONS)
     try:
-        keep_beside(stored.store, CONDITIONS, {**kept, "shown": shown})
+        write_side_file(stored.store, CONDITIONS, {**kept, "shown": shown})
         assert shown_samples(stored) == []
         assert report(stored).is_file()
     finally:
-        keep_beside(stored.store, CONDITIONS, kept)
+        write_side_file(stored.store, CONDITIONS, kept)

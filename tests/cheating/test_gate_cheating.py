@@ -110,6 +110,23 @@ def test_a_sampler_that_draws_something_easier(repository):
     assert gate("sampled-new", old="sampled") == REFUSED
 
 
+KNOWS_THE_DIGEST = """
+import helper
+def draw(u):
+    easy = {} if len(u) == 256 else helper.easy
+    return {"exposure": (2 * u[:, 0] - 1) * easy.get("exposure", 0.3), "shift": (2 * u[:, 1] - 1) * 5}
+"""
+
+
+def test_a_sampler_whose_module_is_another_one(repository):
+    """Where the digest looks it draws what it drew; the module beside it makes the rest easy."""
+    files = {"sampler_py": KNOWS_THE_DIGEST}
+    where = ("pictures", "sampler.toml")
+    measure("modular", "released", *where, **files, helper_py="easy = {}")
+    measure("modular-new", "worse", *where, **files, helper_py="easy = {'exposure': 0.0}")
+    assert gate("modular-new", old="modular") == REFUSED
+
+
 def test_the_same_sampler_in_another_file_is_the_same(repository):
     measure("sampler-old", "released", "pictures", "sampler.toml", sampler_py=SAMPLER)
     measure("sampler-same", "better", "pictures", "sampler.toml", sampler_py=SAMPLER)

@@ -59,6 +59,20 @@ def test_two_values_for_one_setting_are_an_error_that_names_both(twice):
     assert all(part in caught.value.what for part in ("7", "8", "--set"))
 
 
+def test_limits_of_a_file_of_their_own_stand_between_flags_and_the_projects_file(tmp_path):
+    project, own = tmp_path / "hardcase.toml", tmp_path / "limits.toml"
+    project.write_text("[limits]\nrisk = 0.3\nmargin = 0.02\naccuracy = 0.9\n")
+    own.write_text("[limits]\nrisk = 0.2\nmargin = 0.03\n")
+    flags = {**BASE, "config": project, "limits": own, "settings": ["limits.margin=0.04"]}
+    config = resolve(flags)
+    assert (config.limits.risk, config.limits.margin, config.limits.accuracy) == (0.2, 0.04, 0.9)
+    givers = {name: config.given[f"limits.{name}"] for name in ("risk", "margin", "accuracy")}
+    assert givers == {"risk": "--limits", "margin": "flag", "accuracy": "hardcase.toml"}
+    own.write_text("seed = 3\n")
+    with pytest.raises(Problem, match="has no limits"):
+        resolve(flags)
+
+
 def test_every_flag_of_a_campaign_is_a_key_and_arrives():
     flags = {
         **BASE, "peer": ["zoo:lenet1", "zoo:lenet4"], "generator": "vae", "target": "3", "criterion": "nc", "oracle": "label",

@@ -17,7 +17,7 @@ from hardcase.conditions.effects import (
     near_margin,
     weights_of_samples,
 )
-from hardcase.conditions.risk import answered, asked_under, measure_risk, seeds_of
+from hardcase.conditions.risk import answered, logits_under_conditions, measure_risk, seeds_of
 from hardcase.tensors import margin
 
 SAMPLES = 4
@@ -28,7 +28,9 @@ def measured(model, images, box, seed=0):
     drawn = samples_of(box, images.id, SAMPLES, seed=seed)
     seeds = seeds_of(images, box, torch.device("cpu"))
     of = torch.arange(len(images)).repeat_interleave(SAMPLES)
-    logits = asked_under(model, box, seeds, of, drawn.z.flatten(0, 1), drawn.pattern.flatten())
+    logits = logits_under_conditions(
+        model, box, seeds, of, drawn.z.flatten(0, 1), drawn.pattern.flatten()
+    )
     failed = answered(logits, seeds.y[of]).failed
     return failed.reshape(-1, SAMPLES), margin(logits, seeds.y[of]).reshape(-1, SAMPLES)
 

@@ -13,7 +13,7 @@ from hardcase.testing.toys import toy_images
 PAGES = Path(__file__).parents[2] / "docs" / "guides"
 SECTION = "".join((PAGES / f"{name}.md").read_text("utf-8") for name in ("black-box", "cluster"))
 LINES = "".join(re.findall(r"```sh\n(.*?)```", SECTION, re.S)).splitlines()
-BESIDE = str(Path(__file__).parents[1] / "models")
+SIDE_FILES = str(Path(__file__).parents[1] / "models")
 
 
 def has(name):
@@ -38,7 +38,7 @@ def serving(monkeypatch):
     """The toy network as an ONNX file, and a way to serve it."""
     if not (has("onnx") and has("onnxruntime")):
         pytest.skip("onnx and onnxruntime are extras")
-    monkeypatch.syspath_prepend(BESIDE)
+    monkeypatch.syspath_prepend(SIDE_FILES)
     import serving
 
     serving.write_onnx(Path("net.onnx"))

@@ -11,11 +11,11 @@ from hardcase.generators import build, vqvae
 from hardcase.generators.build import GeneratorSelection, build_generator
 from hardcase.generators.quality import sheet
 from hardcase.generators.vqvae import Codebook, VqVae, healthy, own_loss, train_jointly
-from hardcase.randomness import own_randomness, stream
+from hardcase.randomness import named_randomness, stream
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_subject
 from hardcase.training.cards import TrainingRecipe
-from hardcase.training.loop import Player, duel, fit
+from hardcase.training.loop import Player, fit, train_adversarially
 from tiny import bars, global_state, weights
 
 IMAGES = bars(64, size=12)
@@ -23,7 +23,7 @@ BRIEF = TrainingRecipe(epochs=1, batch=32, lr=1e-3)
 
 
 def small(seed=0, **options):
-    with own_randomness(seed, "small"):
+    with named_randomness(seed, "small"):
         return VqVae(1, 12, width=16, code=8, book=32, **options)
 
 
@@ -167,7 +167,7 @@ def test_a_duel_moves_each_players_own_networks_only():
     given = ((one, 1.0, 0.05), (two, -1.0, 0.0001))
     players = tuple(Player(nets=[net], loss=pull(net, goal), lr=lr) for net, goal, lr in given)
     recipe = replace(BRIEF, epochs=30, lr=1, schedule="constant")
-    history = duel(players, IMAGES, recipe, seed=0, on_step=seen.append)
+    history = train_adversarially(players, IMAGES, recipe, seed=0, on_step=seen.append)
     assert seen == list(range(1, 61))
     assert history.loss[-1] < history.loss[0] * 0.2, "the first player's loss is reported"
     assert (one.weight - start[0]).abs() > 0.1
@@ -259,7 +259,7 @@ def test_a_code_that_nobody_uses_starts_again_from_the_encoder():
 
 def test_every_codebook_of_a_hierarchy_quantises_what_is_left():
     rng = torch.Generator().manual_seed(0)
-    with own_randomness(0, "books"):
+    with named_randomness(0, "books"):
         books = vqvae.Codebooks(3, 16, 4)
     z = torch.randn(8, 4, 5, 5, generator=rng)
     for _ in range(30):

@@ -12,7 +12,7 @@ from hardcase import registry
 from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.generators import gan, vae
-from hardcase.generators.adapters import Decoder, Supplied
+from hardcase.generators.adapters import Decoder, UserGenerator
 from hardcase.models import witnesses
 from hardcase.randomness import stream
 from hardcase.report import report
@@ -197,10 +197,10 @@ class Two(nn.Module):
 
 def test_a_supplied_generator_is_checked():
     with pytest.raises(Problem, match="no layer 'second'"):
-        Supplied(Two("second"))
+        UserGenerator(Two("second"))
     with pytest.raises(Problem, match="needs two attributes"):
-        Supplied(Two())
-    generator = Supplied(Two("first", "unused"))
+        UserGenerator(Two())
+    generator = UserGenerator(Two("first", "unused"))
     with pytest.raises(Problem, match="'unused' of the generator never ran"):
         early_places(generator, classes=2)
     assert not generator.net.first._forward_hooks
@@ -211,7 +211,7 @@ def test_an_unperturbed_walk_is_the_generator_itself_and_obeys_the_laws_of_space
     net = {
         "gan": lambda: gan.Gan(1, 12, 3, latent=4, widths=(8, 8, 8)).eval(),
         "vae": lambda: Decoder(vae.conditional(1, 12, 3, 4)),
-        "own": lambda: Supplied(Two("first")),
+        "own": lambda: UserGenerator(Two("first")),
     }[kind]()
     space = Activations(net, early_places(net, classes=3), classes=3)
     y = torch.arange(5) % 3

@@ -9,7 +9,7 @@ from drawn import drawn_curves, drawn_run, judge
 
 import hardcase as hc
 from hardcase.report.page import write
-from hardcase.runs.verify import CURVES, keep_beside
+from hardcase.runs.verify import CURVES, write_side_file
 from hardcase.testing.toys import toy_images, toy_subject
 
 pytestmark = [
@@ -272,7 +272,7 @@ def whole(tmp_path_factory):
     ends = {"brightness": (0.0, 0.5), "slant": (-1.0, 1.0)}
     axes = [{"name": n, "low": a, "high": b, "cells": 6} for n, (a, b) in ends.items()]
     run = drawn_run(folder / "run", seeds=300, map={"kind": "figure", "axes": axes})
-    keep_beside(run.store, CURVES, drawn_curves())
+    write_side_file(run.store, CURVES, drawn_curves())
     (run.folder / "config.toml").write_text("[limits]\naccepted_rate = 0.05\n")
     return write([run], folder / "report")
 

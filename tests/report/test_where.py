@@ -11,7 +11,7 @@ from hardcase.report.page import report_content, write
 from hardcase.report.pictures import severity
 from hardcase.report.where import NEEDED, severities, where
 from hardcase.runs.results import Run
-from hardcase.runs.verify import CURVES, keep_beside
+from hardcase.runs.verify import CURVES, write_side_file
 from hardcase.tensors import from_bytes, to_bytes
 from tiny import stored_run
 
@@ -67,7 +67,7 @@ def run(tmp_path):
 
 def test_the_most_fragile_change_comes_first_and_is_named(run):
     assert severities(run) is None
-    keep_beside(run.store, CURVES, drawn_curves())
+    write_side_file(run.store, CURVES, drawn_curves())
     found = severities(run)
     assert [row["name"] for row in found["rows"]] == ["zoom blur", "tilted <11° clockwise"]
     assert (

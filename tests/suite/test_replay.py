@@ -8,7 +8,7 @@ from aftermath import subject, verdict, write_run
 
 from hardcase.analysis.references import excess
 from hardcase.errors import Problem
-from hardcase.runs.verify import REGRESSION, keep_beside
+from hardcase.runs.verify import REGRESSION, write_side_file
 from hardcase.statistics import mcnemar
 from hardcase.suite.replay import _another_training, against_nulls, nearest, replay, stored_excess
 
@@ -85,7 +85,7 @@ def test_what_a_folder_keeps_is_read_again_and_a_zoo_network_is_retrained(run):
     found = {str(i): 0.2 if i < 30 else math.inf for i in range(40)}
     null = {str(i): 0.2 if i < 2 else math.inf for i in range(40)}
     seen = excess(found, {"swapped": null}, rng=torch.Generator().manual_seed(0))
-    keep_beside(run.store, REGRESSION, seen.to_json())
+    write_side_file(run.store, REGRESSION, seen.to_json())
     kept = stored_excess(run)
     assert kept["shown"]
     assert kept["excess"] == pytest.approx(0.7)

@@ -15,7 +15,7 @@ from hardcase.judges.verdicts import judge
 from hardcase.report import report
 from hardcase.runs.results import Run
 from hardcase.runs.start import reopen
-from hardcase.runs.verify import BESIDE, keep_beside, read_beside
+from hardcase.runs.verify import SIDE_FILES, read_side_file, write_side_file
 from hardcase.suite.gate import GateLimits, gate
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -24,7 +24,7 @@ FLIPS = 200 if LONG else 25
 FILES = (
     "run.json", "config.toml", "images.parquet", "status.json", "history.csv", "findings/part-00001.parquet",
     "verdicts/part-00000.parquet", "state/begun.json", "state/ledger.jsonl", "state/seeds-00001.parquet",
-    *BESIDE,
+    *SIDE_FILES,
 )  # fmt: skip
 
 
@@ -40,8 +40,8 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
     run(folder)
     judge(folder, by=world.trusting)
-    for name in BESIDE:
-        keep_beside(
+    for name in SIDE_FILES:
+        write_side_file(
             Run(folder).store, name, {"correctly_classified": 12, "sentence": "nothing got worse"}
         )
     assert Run(folder).verification.notes == ()
@@ -131,9 +131,9 @@ def test_every_reader_says_so(tmp_path, whole, reader, command, monkeypatch):
 def test_what_is_kept_beside_one_run_is_not_believed_in_another(tmp_path, whole):
     folder = tmp_path / "run"
     run(folder, seed=1)
-    for name in BESIDE:
+    for name in SIDE_FILES:
         shutil.copy(whole / name, folder / name)
-        assert read_beside(Run(folder).store, name) is None
+        assert read_side_file(Run(folder).store, name) is None
         assert f"{name} is damaged, or of another run" in Run(folder).verification.notes
 
 

@@ -21,7 +21,7 @@ from hardcase.runs.files import Entry, checked_json, read_json, size_and_crc
 from hardcase.runs.folder import Store, pack_deltas
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, SEEDS, SPENT, VERDICTS, read, to_parquet
-from hardcase.runs.verify import BESIDE, repair_record, repair_shards
+from hardcase.runs.verify import SIDE_FILES, repair_record, repair_shards
 from tiny import rewrite
 
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
@@ -200,7 +200,7 @@ def change_columns(folder, rng):
 
 CHANGES = (
     *[change_record] * 6, change_summary, change_file("status.json"),
-    change_file(BESIDE[0]), *map(change_table, TABLES), change_config, change_text, change_tensors,
+    change_file(SIDE_FILES[0]), *map(change_table, TABLES), change_config, change_text, change_tensors,
     *[change_bytes] * 8, *[change_columns] * 4,
 )  # fmt: skip
 

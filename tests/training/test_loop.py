@@ -11,7 +11,7 @@ from played_device import PlayedDevice
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.randomness import own_randomness
+from hardcase.randomness import named_randomness
 from hardcase.training import cards
 from hardcase.training.cards import OPTIMISERS, SCHEDULES, TrainingRecipe, geometry, load_card
 from hardcase.training.loop import AUGMENTS, Goal, classify, fit, flip, predict
@@ -21,7 +21,7 @@ RECIPE = TrainingRecipe(epochs=3, batch=20, lr=1e-2)
 
 
 def net(seed=0, dropout=0.3):
-    with own_randomness(seed, "test"):
+    with named_randomness(seed, "test"):
         body = (nn.Flatten(), nn.Linear(144, 16), nn.ReLU(), nn.Dropout(dropout))
         return nn.Sequential(*body, nn.Linear(16, 3))
 

@@ -42,5 +42,5 @@ def test_people_are_counted_and_weighted():
 
 def test_lost_labels_need_somebody_who_was_asked():
     lost = {"lost": 3, "decided": 10, "shown": 12, "low": 0.05, "high": 0.4}
-    assert "3 lost and 7 kept, 2 unsure" in lost_in_words({"lost_labels": lost})
+    assert "3 lost, 7 kept and 2 unsure" in lost_in_words({"lost_labels": lost})
     assert "no judge" in lost_in_words({})

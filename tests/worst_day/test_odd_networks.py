@@ -95,6 +95,40 @@ class Exits(Odd):
 class ClosesItself(Odd):
     def forward(self, x): raise GeneratorExit
 
+class WantsGradients(Odd):
+    def forward(self, x):
+        y = super().forward(x)
+        return y.roll(1, 1) if x.requires_grad else y
+
+class InGradMode(Odd):
+    def forward(self, x):
+        y = super().forward(x)
+        return y.roll(1, 1) if torch.is_grad_enabled() else y
+
+class Measured(Odd):
+    "Another network as soon as something is measured."
+    def forward(self, x):
+        y = super().forward(x)
+        return y.roll(1, 1) if os.path.isdir("out/measured") and os.listdir("out/measured") else y
+
+class Sparse(Odd):
+    def forward(self, x): return super().forward(x).to_sparse()
+
+class Wider(Odd):
+    def forward(self, x):
+        Odd.calls += 1
+        y = super().forward(x)
+        return torch.cat([y, y - 9], 1) if Odd.calls > 9 else y
+
+class Bare(Odd):
+    def forward(self, x): raise BaseException("all")
+
+class Whole(Odd):
+    def forward(self, x): return (super().forward(x) * 1000).int()
+
+class Tiny(Odd):
+    def forward(self, x): return super().forward(x) * 1e-42
+
 class Quits(Odd):
     def forward(self, x): raise SystemExit(0)
 
@@ -121,7 +155,7 @@ def forgetful_factory():
     return Quarters().float()
 """
 
-RUN = "run --data npz:toy.npz --method pgd --images 24 --conditions none --seed 1 --progress none --set judge=false"
+RUN = "run --data npz:toy.npz --method pgd --images 24 --conditions none --seed 1 --set judge=false"
 SMALL = "--set campaign.shard=4"
 
 
@@ -154,7 +188,23 @@ REFUSED = {
     "Exits": "model odd.py:Exits called sys.exit(0)",
     "ClosesItself": "raised GeneratorExit",
     "Quits": "called sys.exit(0)",
+    "WantsGradients": "when its gradient is asked",
+    "InGradMode": "when its gradient is asked",
+    "Measured": "differently",
+    "Sparse": "returns a sparse tensor",
+    "Wider": "returns 8 outputs, and 4 at first",
+    "Bare": "raised BaseException: all",
 }
+
+
+def test_whole_numbers_are_logits(folder, command):
+    code, told = command(RUN.replace("pgd", "none") + " --model odd.py:Whole --out out")
+    assert code == 0, told
+
+
+def test_outputs_that_are_nearly_equal_are_told(folder, command):
+    code, told = run(command, "odd.py:Tiny", "--progress", "plain")
+    assert (code, "outputs are nearly equal" in told) == (0, True), told
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -32,6 +32,12 @@ DECLARATIONS = {
         "declares 'rotation' twice",
     ),
     "ranges that are none": ("ranges = 3", "is no table"),
+    "no sampler": ('rotation = "±8 deg"\nsampler = ""', "conditions.sampler is empty"),
+    "a name without end": (f'name = "{100_000 * "n"}"\nrotation = "±8 deg"', "is no name"),
+    "a name that clears the screen": (
+        'name = "a\\u001b[2J"\nrotation = "±8 deg"',
+        "is no name",
+    ),
 }
 
 
@@ -61,6 +67,15 @@ def test_a_table_is_refused_with_its_line(user, command, name):
     assert (code, words in told) == (2, True), told
 
 
+def test_a_condition_comes_from_a_table_or_a_sampler(user, command):
+    (user / "t.csv").write_text("rotation\n1\n2\n")
+    (user / "s.py").write_text("def draw(u): return {'rotation': 0 * u[:, 0]}\n")
+    both = 'rotation = "±8 deg"\ntable = "t.csv"\nsampler = "s.py:draw"\n'
+    (user / "c.toml").write_text(f"[conditions]\n{both}")
+    code, told = command(f"{RUN} --conditions c.toml --out out")
+    assert (code, "s.py:draw gives 'rotation', which the table" in told) == (2, True), told
+
+
 SAMPLERS = {
     "raises": "raise ValueError('no')",
     "exits": "import sys; sys.exit(0)",
@@ -74,11 +89,16 @@ SAMPLERS = {
     "far outside": "return {'rotation': u[:, 0] * 1000}",
     "complex": "return {'rotation': u[:, 0] + 1j}",
     "random": "import random; return {'rotation': u[:, 0] * random.random()}",
+    "by the number of rows": "return {'rotation': u[:, 0] * len(u) / 1000}",
+    "by the mean of all rows": "return {'rotation': 0 * u[:, 0] + u.mean()}",
+    "sorted": "u.sort(0); return {'rotation': u[:, 0]}",
+    "endless": "while True: pass",
 }
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_a_sampler_that_is_none_ends_the_run_before_it_begins(user, command, name):
+def test_a_sampler_that_is_none_ends_the_run_before_it_begins(user, command, name, monkeypatch):
+    monkeypatch.setattr("hardcase.conditions.box.PATIENCE", 1.0)
     (user / "s.py").write_text(f"def draw(u):\n    {SAMPLERS[name]}\n")
     (user / "c.toml").write_text('[conditions]\nrotation = "±30 deg"\nsampler = "s.py:draw"\n')
     code, told = command(f"{RUN} --conditions c.toml --out out")

@@ -24,7 +24,7 @@ from hardcase.conditions.risk import (
     MAX_SAMPLES,
     SHOWN,
     answered,
-    asked_under,
+    logits_under_conditions,
     seeds_of,
     with_pattern,
 )
@@ -34,7 +34,7 @@ from hardcase.plain import read_plain
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.measured import Measured, Measurement
 from hardcase.runs.results import Run
-from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
+from hardcase.runs.verify import CONDITIONS, read_side_file, write_side_file
 from hardcase.statistics import binomial_interval
 from hardcase.tensors import chunks, encode_all, remade, to_bytes
 from hardcase.types import WAYS, Images, Seeds
@@ -59,18 +59,18 @@ def keep_shown(run: Run, measured: Measured, measurement: Measurement, images: I
         shown = _shown(measured, measurement, images)
     conditions = None if measurement.box is None else measurement.box.conditions
     field = {} if conditions is None else _stored_field(conditions.field)
-    keep_beside(run.store, CONDITIONS, {"shown": shown, **field})
+    write_side_file(run.store, CONDITIONS, {"shown": shown, **field})
 
 
 def _stored_field(field: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of the field whose conditions were fitted; nothing of others."""
     if not field:
         return {}
-    kept: dict[str, Any] = {"sentences": field["sentences"]}
+    stored_field: dict[str, Any] = {"sentences": field["sentences"]}
     with suppress(OSError):  # without its sheet the sentences stand alone
         sheet = read_plain(Path(field["sheet"]), most=LARGEST_SHEET, links=True)
-        kept["sheet"] = base64.b64encode(sheet).decode()
-    return {"field": kept}
+        stored_field["sheet"] = base64.b64encode(sheet).decode()
+    return {"field": stored_field}
 
 
 def field_shown(run: Run) -> dict[str, Any] | None:
@@ -78,12 +78,12 @@ def field_shown(run: Run) -> dict[str, Any] | None:
 
     None where its conditions were declared by hand, or what is kept cannot be shown.
     """
-    kept = (read_beside(run.store, CONDITIONS) or {}).get("field")
-    if not isinstance(kept, Mapping):
+    stored_field = (read_side_file(run.store, CONDITIONS) or {}).get("field")
+    if not isinstance(stored_field, Mapping):
         return None
     try:
-        sentences = [str(text) for text in kept["sentences"]]
-        sheet = remade(base64.b64decode(kept["sheet"])) if "sheet" in kept else None
+        sentences = [str(text) for text in stored_field["sentences"]]
+        sheet = remade(base64.b64decode(stored_field["sheet"])) if "sheet" in stored_field else None
     except (LookupError, TypeError, ValueError, Problem):
         return None
     return {"sentences": sentences, "sheet": sheet}
@@ -106,15 +106,15 @@ def extremes(
         return {}
     seed = measurement.seed
     model = measurement.model
-    some = images.take(torch.arange(len(measured))).images()
-    found: dict[str, Any] = {}
+    images_measured = images.take(torch.arange(len(measured))).images()
+    extras: dict[str, Any] = {}
     with measurement.arithmetic():
-        table = measure_risk(model, some, box, samples=MAX_SAMPLES, seed=seed)
+        table = measure_risk(model, images_measured, box, samples=MAX_SAMPLES, seed=seed)
         if rare:
-            found["rare"] = measure_rare(model, some, box, table, seed=seed).to_json()
+            extras["rare"] = measure_rare(model, images_measured, box, table, seed=seed).to_json()
         if worst:
-            found |= measure_worst(model, some, box, table=table, seed=seed).to_json()
-    return found
+            extras |= measure_worst(model, images_measured, box, table=table, seed=seed).to_json()
+    return extras
 
 
 def _shown(measured: Measured, measurement: Measurement, images: ImageSet) -> list[dict[str, Any]]:
@@ -162,19 +162,19 @@ def _rendered(
     rows = torch.arange(len(images), device=device)
     parts = [rows[part] for part in chunks(len(images), ROWS)]
     pictures = torch.cat([box.decode(drawn.z[part], drawn.take(part)) for part in parts])
-    logits = asked_under(
+    logits = logits_under_conditions(
         measurement.model, box, origin, rows, origin.z, drawn.context["pattern"], rows=ROWS
     )
-    said = answered(logits, origin.y).predicted
-    label = stored_label(said, logits.shape[1], claim_context(origin.context))
+    predicted = answered(logits, origin.y).predicted
+    label = stored_label(predicted, logits.shape[1], claim_context(origin.context))
     return to_bytes(pictures).cpu(), label.tolist()
 
 
 def shown_samples(run: Run) -> list[dict[str, Any]]:
     """Return the failing samples that a run keeps as images; nothing where it keeps none."""
-    kept = read_beside(run.store, CONDITIONS) or {}
+    side_file = read_side_file(run.store, CONDITIONS) or {}
     try:
-        return [_checked_sample(row, run) for row in kept.get("shown", ())]
+        return [_checked_sample(row, run) for row in side_file.get("shown", ())]
     except (LookupError, TypeError, ValueError, AttributeError, Problem):
         return []  # whoever wrote that, it is no sample of this run
 

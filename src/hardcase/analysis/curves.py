@@ -301,12 +301,12 @@ def severity_curves(
 
     def drawn(change: Change, most: float) -> dict[str, Any]:
         args = (change, answers, x[usable], y[usable])
-        seen = curve(*args, grid(most), batch=batch)
+        failing_curve = curve(*args, grid(most), batch=batch)
         return {
             "most": most,
-            "curve": seen.table(),
+            "curve": failing_curve.table(),
             "crossing": crossings(*args, most=most, batch=batch).summary(),
-            "non_monotone": Rate(int(seen.non_monotone().sum()), len(usable)).to_json(),
+            "non_monotone": Rate(int(failing_curve.non_monotone().sum()), len(usable)).to_json(),
         }
 
     rows = []

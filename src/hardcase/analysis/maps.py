@@ -62,13 +62,13 @@ def grid_of(text: str, images: Images) -> CellGrid:
     names = tuple(name for name, _ in wanted)
     if len(set(names)) < len(names):
         raise Problem(f"--map {text} names a feature twice.", fix="--map brightness,slant")
-    some = images.sample(count=min(LOOKED, len(images)), seed=0) if len(images) else images
-    x = from_bytes(some.x)
+    sample = images.sample(count=min(LOOKED, len(images)), seed=0) if len(images) else images
+    x = from_bytes(sample.x)
     kind = kind_of(x)
-    known = MEASURES[kind](x[:1])
+    features = MEASURES[kind](x[:1])
     for name in names:
-        if name not in known:
-            raise choice(f"feature of a {kind}", name, list(known))
+        if name not in features:
+            raise choice(f"feature of a {kind}", name, list(features))
     measure = Features(names, kind)
     values = torch.cat([measure(x[part]) for part in chunks(len(x), TOGETHER)])
     for name, value in zip(names, values.unbind(1)):
@@ -130,13 +130,13 @@ def mapping(method: Method, grid: CellGrid, *, margin: float | None = None) -> M
         witnessed=None if margin is None else Witnessed(method.oracle, margin),
         distance=InSpace(method.space),
     )
-    own = method.budget.queries or QUERIES
-    queries = max(QUERIES, 2 * own)
+    budgeted = method.budget.queries or QUERIES
+    queries = max(QUERIES, 2 * budgeted)
     search = Illumination(
         space=method.space,
         cells=grid,
         first=method.search,
-        queries=min(own, queries // 2),
+        queries=min(budgeted, queries // 2),
         gradients=method.budget.gradients or queries,
         ends=method.until == "first",
     )
@@ -167,13 +167,13 @@ def map_of_run(run: Run) -> dict[str, Any] | None:
     Args:
         run: A stored run.
     """
-    said = run.record.get("map")
-    if not said:
+    stored = run.record.get("map")
+    if not stored:
         return None
-    grid = grid_from(said)
+    grid = grid_from(stored)
     visits = _visits(run, len(grid))
     table = run.findings
-    kept = []
+    placed = []
     rows, starts = range(len(table)), range(len(run.seeds))
     cells = _cells(grid, len(rows), lambda part: run.images(rows[part]))
     for row, cell in zip(table.drop_columns(["code"]).to_pylist(), cells):
@@ -181,35 +181,35 @@ def map_of_run(run: Run) -> dict[str, Any] | None:
         if accepted_by(run.verdicts or {}, row["id"]):
             state = ACCEPTED
         if row["kind"] == "label":
-            kept.append({**row, "cell": cell, "state": STATES.index(state)})
+            placed.append({**row, "cell": cell, "state": STATES.index(state)})
     failing = defaultdict[int, set[str]](set)
-    for row in kept:
+    for row in placed:
         failing[row["cell"]].add(row["original"])
-    kept.sort(key=lambda row: (-row["state"], row["distance"], row["original"], row["id"]))
+    placed.sort(key=lambda row: (-row["state"], row["distance"], row["original"], row["id"]))
     best: dict[int, dict[str, Any]] = {}
-    for row in kept:
+    for row in placed:
         best.setdefault(row["cell"], row)
     seeds = Counter(_cells(grid, len(starts), lambda part: run.seed_images(starts[part])))
     shape = [axis.cells for axis in grid.axes]
-    told = []
+    cell_rows = []
     for cell in range(len(grid)):
-        found = best.get(cell, {})
-        told.append(
+        finding = best.get(cell, {})
+        cell_rows.append(
             {
                 "cell": cell,
                 "place": [int(i) for i in np.unravel_index(cell, shape)],
-                "state": STATES[found.get("state", int(bool(visits[cell])))],
+                "state": STATES[finding.get("state", int(bool(visits[cell])))],
                 "visits": visits[cell],
                 "seeds": seeds[cell],
                 "failing_seeds": len(failing[cell]),
-                "example": found.get("id"),
-                **{name: found.get(name) for name in ("original", "expected", "predicted")},
+                "example": finding.get("id"),
+                **{name: finding.get(name) for name in ("original", "expected", "predicted")},
             }
         )
     return {
-        "axes": said["axes"],
-        "cells": told,
-        "counts": {state: sum(row["state"] == state for row in told) for state in STATES},
+        "axes": stored["axes"],
+        "cells": cell_rows,
+        "counts": {state: sum(row["state"] == state for row in cell_rows) for state in STATES},
     }
 
 

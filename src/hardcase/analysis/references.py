@@ -33,11 +33,11 @@ def beside_runs(run: Run, measured: Measured, folders: Sequence[str]) -> list[di
     Raises:
         Problem: If one of them was measured under other conditions, or on other images.
     """
-    found = list[dict[str, Any]]()
+    rows = list[dict[str, Any]]()
     for folder in folders:
         other = Run(named_path(folder))
         mine, theirs = common_samples(run, measured, other)
-        found.append(
+        rows.append(
             {
                 "name": f"{other.record['model']} in {other.folder.name}",
                 **rate_of(theirs.shares, theirs.clusters),
@@ -49,7 +49,7 @@ def beside_runs(run: Run, measured: Measured, folders: Sequence[str]) -> list[di
                 "images": len(mine),
             }
         )
-    return found
+    return rows
 
 
 def common_samples(run: Run, measured: Measured, other: Run) -> tuple[Measured, Measured]:
@@ -63,11 +63,11 @@ def common_samples(run: Run, measured: Measured, other: Run) -> tuple[Measured, 
             f"{other.folder} was not measured, so failure rates cannot be compared.",
             fix=f"hardcase resume {other.folder}",
         )
-    own, there = (one.record.get("conditions") or {} for one in (run, other))
+    here, there = (one.record.get("conditions") or {} for one in (run, other))
     lines = [
-        f"{key}: {own.get(key)}, there {there.get(key)}"
-        for key in {**own, **there}
-        if own.get(key) != there.get(key)
+        f"{key}: {here.get(key)}, there {there.get(key)}"
+        for key in {**here, **there}
+        if here.get(key) != there.get(key)
     ]
     if run.record["seed"] != other.record["seed"]:
         lines.append(f"seed: {run.record['seed']}, there {other.record['seed']}")
@@ -124,8 +124,10 @@ class Regression:
                 "there is no old version among the comparison models.", fix="--baseline MODEL"
             )
         wrong = margin(probe.logits.softmax(1), probe.origin.y) >= self.min_margin
-        kept = [margin(peer.softmax(1), probe.origin.y) <= -self.min_margin for peer in probe.peers]
-        return wrong & torch.stack(kept).all(0)
+        peer_margins = [
+            margin(peer.softmax(1), probe.origin.y) <= -self.min_margin for peer in probe.peers
+        ]
+        return wrong & torch.stack(peer_margins).all(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +139,8 @@ class KeptBefore:
     least: float = 1.0
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        asked = replace(probe, witnesses=(*probe.witnesses, probe.peers[0]))
-        return joint(self.objective, self.oracle, self.least)(asked)
+        joined = replace(probe, witnesses=(*probe.witnesses, probe.peers[0]))
+        return joint(self.objective, self.oracle, self.least)(joined)
 
 
 def regressing(method: Method) -> Method:
@@ -252,11 +254,11 @@ class Excess:
         }
 
     def __str__(self) -> str:
-        told = " and ".join(f"{value:.1%} with {name}" for name, value in self.nulls.items())
+        nulls = " and ".join(f"{value:.1%} with {name}" for name, value in self.nulls.items())
         word = "a regression" if self.shown else "no regression shown"
         within = " or ".join(dict.fromkeys(f"{limit:.2f}" for limit in self.limits))
         return (
-            f"{self.found:.1%} of {self.seeds} images within severity {within}, {told}: excess "
+            f"{self.found:.1%} of {self.seeds} images within severity {within}, {nulls}: excess "
             f"{self.value.value:+.1%} ({self.value.low:+.1%} to {self.value.high:+.1%}), {word}"
         )
 
@@ -292,19 +294,19 @@ def excess(found: Nearest, nulls: Mapping[str, Nearest], *, rng: torch.Generator
             "Two versions that are the same network disagree on no image.",
         )
     near = torch.tensor(
-        [[float(said[seed]) for seed in seeds] for said in (found, *nulls.values())],
+        [[float(severities[seed]) for seed in seeds] for severities in (found, *nulls.values())],
         dtype=torch.float64,
     )
     first = torch.randperm(len(seeds), generator=rng, device=rng.device).cpu() * 2 < len(seeds)
     limits = (_limit(near[:, ~first]), _limit(near[:, first]))
     hit = (near <= torch.where(first, *limits)).double()
 
-    own = hit[0]
+    before = hit[0]
     largest = hit[1:][hit[1:].mean(1).argmax()]
-    value = newcombe_paired(own > 0, largest > 0)
-    only = int((own > largest).sum()), int((own < largest).sum())
+    value = newcombe_paired(before > 0, largest > 0)
+    only = int((before > largest).sum()), int((before < largest).sum())
     shares = dict(zip(nulls, hit[1:].mean(1).tolist()))
-    return Excess(float(own.mean()), shares, value, mcnemar(*only).p, len(seeds), limits)
+    return Excess(float(before.mean()), shares, value, mcnemar(*only).p, len(seeds), limits)
 
 
 def _limit(near: Float[Tensor, "searches n"]) -> float:

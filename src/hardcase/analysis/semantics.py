@@ -288,21 +288,21 @@ WORDS: Mapping[str, tuple[str, str]] = {
 def thirds(values: Mapping[str, Float[Tensor, " n"]]) -> Tags:
     """Two tags a measure: its lowest and its highest third of these images. Constant measures give
     none."""
-    found = list[tuple[str, str, Tensor]]()
+    tags = list[tuple[str, str, Tensor]]()
     for name, value in values.items():
-        known = value[value.isfinite()]
-        if not len(known) or bool(known.amin() == known.amax()):
+        finite = value[value.isfinite()]
+        if not len(finite) or bool(finite.amin() == finite.amax()):
             continue
-        low, high = known.double().quantile(
+        low, high = finite.double().quantile(
             torch.tensor([1 / 3, 2 / 3], dtype=torch.float64, device=value.device)
         )
         words = WORDS.get(name, (f"low {name}", f"high {name}"))
         sides = zip(words, (value < low, value > high))
-        found += [(word, name, has) for word, has in sides if bool(has.any())]
-    if not found:
-        some = next(iter(values.values()), torch.zeros(0))
-        return Tags((), (), torch.zeros(len(some), 0, dtype=torch.bool, device=some.device))
-    names, family, columns = zip(*found)
+        tags += [(word, name, has) for word, has in sides if bool(has.any())]
+    if not tags:
+        column = next(iter(values.values()), torch.zeros(0))
+        return Tags((), (), torch.zeros(len(column), 0, dtype=torch.bool, device=column.device))
+    names, family, columns = zip(*tags)
     return Tags(names, family, torch.stack(columns, 1))
 
 

@@ -114,15 +114,15 @@ class Slice:
         return self.estimated.total > 0 and self.estimated.interval()[0] > self.estimated.outside
 
     def __str__(self) -> str:
-        seen = self.estimated
-        if not seen.total:
+        estimated = self.estimated
+        if not estimated.total:
             return f"{self.name}: no image on the third that estimates"
-        low, high = seen.interval()
+        low, high = estimated.interval()
         word = "held" if self.held else "did not hold"
         return (
-            f"fails on {seen.failing} of {seen.total} "
-            f"({seen.inside:.0%}, 95 % interval {low:.0%} to {high:.0%}) {self.name}, "
-            f"{seen.outside:.0%} outside; {word} on the third not used to find it"
+            f"fails on {estimated.failing} of {estimated.total} "
+            f"({estimated.inside:.0%}, 95 % interval {low:.0%} to {high:.0%}) {self.name}, "
+            f"{estimated.outside:.0%} outside; {word} on the third not used to find it"
         )
 
     def record(self) -> dict[str, Any]:
@@ -202,11 +202,11 @@ def find_slices(
     count = len(failing)
     if not count or len(tags.has) != count:
         raise Problem(f"tags of {len(tags.has)} images do not fit {count} outcomes.")
-    whole = torch.arange(count) if group is None else group
-    number, _ = _groups(whole)
+    groups = torch.arange(count) if group is None else group
+    number, _ = _groups(groups)
     if len(number) != count:
         raise Problem(f"{len(number)} groups are named for {count} images.")
-    third = split(whole, strata, seed=seed)
+    third = split(groups, strata, seed=seed)
     parts = [(third == i).nonzero().squeeze(1) for i in range(3)]
     rng = Rng.numbered(seed, "representatives", count)
     thirds = [parts[0], *(_one_each(number, rows, rng) for rows in parts[1:])]
@@ -216,8 +216,8 @@ def find_slices(
     carried = propose(a, tags.family, rules)
     p = [b.p(condition) for condition in carried]
     corrected = holm(p)
-    found = []
-    for condition, one, many in zip(carried, p, corrected):
+    slices = []
+    for condition, p_value, many in zip(carried, p, corrected):
         tested = b.rates(condition)
         accepted = (
             many <= rules.level
@@ -225,10 +225,10 @@ def find_slices(
             and tested.difference >= rules.difference
         )
         names = tuple(tags.names[i] for i in condition)
-        found.append(
-            Slice(names, a.rates(condition), tested, c.rates(condition), one, many, accepted)
+        slices.append(
+            Slice(names, a.rates(condition), tested, c.rates(condition), p_value, many, accepted)
         )
-    return sorted(found, key=lambda s: (not s.accepted, s.p, s.name))
+    return sorted(slices, key=lambda s: (not s.accepted, s.p, s.name))
 
 
 Condition = tuple[int, ...]
@@ -254,11 +254,11 @@ class _Third:
     def p(self, condition: Condition) -> float:
         """Against all outside and, for a pair, the rest of each parent: the largest counts."""
         inside = self.inside(condition)
-        whole = torch.ones_like(inside)
+        group_of = torch.ones_like(inside)
         parents = [self.has[:, tag] for tag in condition if len(condition) > 1]
         return max(
             stratified_p(inside[among], self.failing[among], self.strata[among])
-            for among in [whole, *parents]
+            for among in [group_of, *parents]
         )
 
 
@@ -289,8 +289,8 @@ def stratified_p(
             ways = -log[k] - log[bad - k] - log[drawn - k] - log[total - bad - drawn + k]
             share = np.exp(ways - ways.max())
             chance = np.convolve(chance, share / share.sum())
-    seen = int((inside & failing).sum())
-    return float(min(1.0, chance[max(0, seen - least) :].sum()))
+    interval_of = int((inside & failing).sum())
+    return float(min(1.0, chance[max(0, interval_of - least) :].sum()))
 
 
 def propose(third: _Third, family: Sequence[str], rules: Rules) -> list[Condition]:
@@ -307,15 +307,17 @@ def propose(third: _Third, family: Sequence[str], rules: Rules) -> list[Conditio
     bad = hits[first, last]
     share = bad / inside.clamp_min(1)
     outside = (third.failing.sum() - bad) / (len(third.failing) - inside).clamp_min(1)
-    kept = (inside >= rules.support) & (share - outside >= rules.difference)
+    supported = (inside >= rules.support) & (share - outside >= rules.difference)
     for parent in (first, last):
         rest = total[parent, parent] - inside
         # A pair must be worse than the rest of each parent, or it would only repeat what its parent
         # says.
-        kept &= (rest == 0) | (share * rest > hits[parent, parent] - bad)
-    kept &= excess[first, last] > 0
-    order = torch.where(kept, excess[first, last], -torch.inf).argsort(descending=True, stable=True)
-    return [conditions[i] for i in order[: min(rules.carried, int(kept.sum()))].tolist()]
+        supported &= (rest == 0) | (share * rest > hits[parent, parent] - bad)
+    supported &= excess[first, last] > 0
+    order = torch.where(supported, excess[first, last], -torch.inf).argsort(
+        descending=True, stable=True
+    )
+    return [conditions[i] for i in order[: min(rules.carried, int(supported.sum()))].tolist()]
 
 
 def _pairs(

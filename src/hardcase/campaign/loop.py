@@ -76,7 +76,7 @@ def run_shard(
             state = campaign.method.search.step(state, evaluate, rng)
     found = kept = evaluate.recorder.findings()
     if campaign.precision != "strict":
-        kept = surviving(campaign, found, seeds)
+        kept = confirm_in_float32(campaign, found, seeds)
     return Shard(
         kept,
         evaluate.counts,
@@ -119,7 +119,7 @@ def in_rounds(
 
 
 @torch.no_grad()
-def surviving(campaign: Campaign, findings: Findings, seeds: Seeds) -> Findings:
+def confirm_in_float32(campaign: Campaign, findings: Findings, seeds: Seeds) -> Findings:
     """The findings that the subject's own arithmetic confirms, with its answers.
 
     A search in fast arithmetic proposes; a finding of kind "label" counts only if the network

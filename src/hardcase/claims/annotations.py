@@ -156,8 +156,8 @@ def load_annotations(
         if kind not in rows:
             raise choice("annotated data set", data, tuple(_rows()))
         if ":" not in rows[kind].name:
-            made: AnnotatedImages = rows[kind](split)
-            return _for_task(_chosen(made, count, seed), task)
+            annotated: AnnotatedImages = rows[kind](split)
+            return _for_task(_chosen(annotated, count, seed), task)
         raw, sizing, wanted = _opened(rows[kind], rest, split)
     elif hasattr(data, "features") and hasattr(data, "column_names"):
         what = "a data set of Hugging Face with objects"
@@ -183,10 +183,10 @@ def _opened(row: registry.Part, rest: str, split: str) -> tuple[RawAnnotations, 
         raise Problem(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=row.name)
     choices = {name: each.choices for name, each in registry.options_of(row).items()}
     sizes: dict[str, tuple[str, ...]] = {"resize": (), "crop": ()}
-    given = spec_options(row.name, {**choices, **sizes, "split": ("all",)}, query)
-    sizing = Sizing.of({key: given.pop(key) for key in sizes if key in given})
-    wanted = given.pop("split", split)
-    return row(path, wanted, **given), sizing, wanted
+    spec_choices = spec_options(row.name, {**choices, **sizes, "split": ("all",)}, query)
+    sizing = Sizing.of({key: spec_choices.pop(key) for key in sizes if key in spec_choices})
+    wanted = spec_choices.pop("split", split)
+    return row(path, wanted, **spec_choices), sizing, wanted
 
 
 def _chosen(annotated: AnnotatedImages, count: int, seed: int) -> AnnotatedImages:
@@ -202,9 +202,9 @@ def _for_task(annotated: AnnotatedImages, task: Task) -> AnnotatedImages:
     """Only what a task needs, after looking whether it is there."""
     each = annotated.annotations
     there = {
-        "boxes": any(len(one.boxes) for one in each),
-        "tags": any(len(one.labels) for one in each),
-        "masks": any(bool((one.mask != NONE).any()) for one in each),
+        "boxes": any(len(annotation.boxes) for annotation in each),
+        "tags": any(len(annotation.labels) for annotation in each),
+        "masks": any(bool((annotation.mask != NONE).any()) for annotation in each),
     }
     if not there[task]:
         others = [name for name, known in there.items() if known]
@@ -215,17 +215,22 @@ def _for_task(annotated: AnnotatedImages, task: Task) -> AnnotatedImages:
         )
     none = torch.zeros(0, 4), torch.zeros(0, 0, dtype=torch.int16)
     if task == "boxes":
-        kept = [replace(one, mask=none[1]) for one in each]
+        reduced = [replace(annotation, mask=none[1]) for annotation in each]
     elif task == "tags":
-        kept = [Annotation(torch.unique(one.labels), *none) for one in each]
+        reduced = [Annotation(torch.unique(annotation.labels), *none) for annotation in each]
     else:
-        labels = [torch.unique(one.mask[one.mask != NONE]).long() for one in each]
-        kept = [Annotation(own, none[0], one.mask) for own, one in zip(labels, each)]
-    bare = sum(not len(one.labels) for one in kept)
+        labels = [
+            torch.unique(annotation.mask[annotation.mask != NONE]).long() for annotation in each
+        ]
+        reduced = [
+            Annotation(labels_of, none[0], annotation.mask)
+            for labels_of, annotation in zip(labels, each)
+        ]
+    bare = sum(not len(annotation.labels) for annotation in reduced)
     notes = annotated.notes
     if bare:
-        notes += (f"{bare} of {len(kept)} images show nothing that is annotated.",)
-    return AnnotatedImages(annotated.images, tuple(kept), notes)
+        notes += (f"{bare} of {len(reduced)} images show nothing that is annotated.",)
+    return AnnotatedImages(annotated.images, tuple(reduced), notes)
 
 
 # From raw annotations to images of one size and boxes in their pixels.
@@ -263,7 +268,7 @@ def _assembled(
     sizes = [_size(raw.read(row)) for row in chosen]
     tally = Tally()
     corners = _corners(raw, chosen, sizes, tally)
-    known = []
+    annotations = []
     for at, row in enumerate(chosen):
         labels, boxes = np.asarray(raw.labels[row], dtype=np.int64), corners[at]
         if raw.boxes:
@@ -273,8 +278,8 @@ def _assembled(
         if raw.masks is not None and task == "masks":
             mask = _mask(raw.masks(row), sizing, sizes[at], raw.classes, names[row], tally)
         tensors = map(torch.from_numpy, (labels, boxes.astype(np.float32), mask))
-        known.append(Annotation(*tensors))
-    return AnnotatedImages(images, tuple(known), (*raw.notes, *tally.notes()))
+        annotations.append(Annotation(*tensors))
+    return AnnotatedImages(images, tuple(annotations), (*raw.notes, *tally.notes()))
 
 
 WORDS = {
@@ -315,20 +320,23 @@ def _corners(
     if not raw.boxes:
         return [np.zeros((0, 4)) for _ in rows]
     with reading("boxes are not four numbers each"):
-        given = [np.asarray(raw.boxes[row], dtype=np.float64).reshape(-1, 4) for row in rows]
-        if [len(one) for one in given] != [len(raw.labels[row]) for row in rows]:
+        boxes_of = [np.asarray(raw.boxes[row], dtype=np.float64).reshape(-1, 4) for row in rows]
+        if [len(corners) for corners in boxes_of] != [len(raw.labels[row]) for row in rows]:
             raise ValueError("some have no class")
-    tally.boxes = sum(map(len, given))
+    tally.boxes = sum(map(len, boxes_of))
     if raw.form == "share":
-        return [_as_corners(one, "share", size) for one, size in zip(given, sizes)]
-    largest = max((float(one.max()) for one in given if len(one)), default=0.0)
+        return [_as_corners(corners, "share", size) for corners, size in zip(boxes_of, sizes)]
+    largest = max((float(corners.max()) for corners in boxes_of if len(corners)), default=0.0)
     if 0 < largest <= 1:
         tally.said.append("the numbers of the boxes lie between 0 and 1: read as shares of images.")
         scales = [np.array([*size, *size]) for size in sizes]
-        given = [one * scale for one, scale in zip(given, scales)]
+        boxes_of = [corners * scale for corners, scale in zip(boxes_of, scales)]
     other: Form = "xywh" if raw.form == "xyxy" else "xyxy"
     fits = {
-        form: sum(_fitting(_as_corners(one, form, size), size) for one, size in zip(given, sizes))
+        form: sum(
+            _fitting(_as_corners(corners, form, size), size)
+            for corners, size in zip(boxes_of, sizes)
+        )
         for form in (raw.form, other)
     }
     best: Form = raw.form
@@ -338,7 +346,7 @@ def _corners(
             f"boxes are read as {SPELLED[other]}, which fits {fits[other]} of {tally.boxes};"
             f" as {SPELLED[raw.form]}, {fits[raw.form]} would fit."
         )
-    return [_as_corners(one, best, size) for one, size in zip(given, sizes)]
+    return [_as_corners(corners, best, size) for corners, size in zip(boxes_of, sizes)]
 
 
 def _as_corners(boxes: Boxes, form: Form, size: tuple[int, int]) -> Boxes:
@@ -369,8 +377,8 @@ def _framed(
     tally.counts["zero"] += int((~good).sum())
     there = (inside[:, 2:] > inside[:, :2]).all(1)
     tally.counts["outside"] += int((good & ~there).sum())
-    kept = good & there
-    tally.counts["cut"] += int((np.abs(boxes - inside)[kept] > SLACK).any(1).sum())
+    framed = good & there
+    tally.counts["cut"] += int((np.abs(boxes - inside)[framed] > SLACK).any(1).sum())
     (width, height), (left, top) = sizing.frame(size)
     scale = np.array([width / size[0], height / size[1]] * 2)
     moved = inside * scale - [left, top, left, top]
@@ -378,9 +386,9 @@ def _framed(
     shown = np.clip(moved, 0, [*end, *end])
     with np.errstate(invalid="ignore", divide="ignore"):
         share = _area(shown) / _area(moved)
-    whole = kept & (share >= SEEN)
-    tally.counts["cropped"] += int((kept & ~whole).sum())
-    rows = np.flatnonzero(whole)
+    uncropped = framed & (share >= SEEN)
+    tally.counts["cropped"] += int((framed & ~uncropped).sum())
+    rows = np.flatnonzero(uncropped)
     return rows, shown[rows]
 
 
@@ -480,28 +488,28 @@ def _torchvision(data: Any) -> RawAnnotations:
         )
     item = lru_cache(maxsize=4096)(data.__getitem__)
     targets = [item(row)[1] for row in range(len(data))]
-    kinds = {type(one).__name__ for one in targets}
+    kinds = {type(box).__name__ for box in targets}
     form: Form = "xyxy"
     names = tuple(map(str, getattr(data, "classes", ()) or ()))
     labels, boxes, masks = [list[Any]() for _ in targets], list[Any](), None
-    if all(isinstance(one, list) for one in targets):  # CocoDetection
+    if all(isinstance(box, list) for box in targets):  # CocoDetection
         form = "xywh"
-        boxes = [[each["bbox"] for each in one] for one in targets]
-        labels = [[int(each["category_id"]) for each in one] for one in targets]
+        boxes = [[each["bbox"] for each in box] for box in targets]
+        labels = [[int(each["category_id"]) for each in box] for box in targets]
         categories = getattr(getattr(data, "coco", None), "cats", {})
         stated = {number: str(each["name"]) for number, each in categories.items()}
         names = names or names_by_number(stated)
-    elif all(isinstance(one, Mapping) and "boxes" in one for one in targets):
-        boxes = [np.asarray(one["boxes"], dtype=np.float64).tolist() for one in targets]
-        labels = [np.asarray(one["labels"]).astype(int).tolist() for one in targets]
-    elif all(isinstance(one, Mapping) and "annotation" in one for one in targets):  # VOCDetection
-        objects = [one["annotation"].get("object", []) for one in targets]
-        boxes = [[voc_box(each["bndbox"]) for each in one] for one in objects]
-        labels = [[each["name"] for each in one] for one in objects]
-    elif all(isinstance(one, Image.Image | Tensor | np.ndarray) for one in targets):
+    elif all(isinstance(box, Mapping) and "boxes" in box for box in targets):
+        boxes = [np.asarray(box["boxes"], dtype=np.float64).tolist() for box in targets]
+        labels = [np.asarray(box["labels"]).astype(int).tolist() for box in targets]
+    elif all(isinstance(box, Mapping) and "annotation" in box for box in targets):  # VOCDetection
+        objects = [box["annotation"].get("object", []) for box in targets]
+        boxes = [[voc_box(each["bndbox"]) for each in box] for box in objects]
+        labels = [[each["name"] for each in box] for box in objects]
+    elif all(isinstance(box, Image.Image | Tensor | np.ndarray) for box in targets):
         masks = lambda row: item(row)[1]  # noqa: E731 - as short as it is
-        pixels = [np.asarray(one) for one in targets]
-        most = max(int(one[one != NONE].max(initial=0)) for one in pixels)
+        pixels = [np.asarray(box) for box in targets]
+        most = max(int(box[box != NONE].max(initial=0)) for box in pixels)
         names = names or tuple(map(str, range(most + 1)))
     else:
         raise Problem(

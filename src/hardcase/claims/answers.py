@@ -64,8 +64,8 @@ def standard_outputs(returned: Any, layout: Layout, size: tuple[int, int]) -> Te
 def _pixels(returned: Any, size: tuple[int, int]) -> Float[Tensor, "m k h w"]:
     scores = logits_of(returned)
     if scores.ndim == 3:  # the class of each pixel
-        known = int(scores.max()) + 1
-        scores = SURE * functional.one_hot(scores.long(), known).movedim(-1, 1).float()
+        classes_seen = int(scores.max()) + 1
+        scores = SURE * functional.one_hot(scores.long(), classes_seen).movedim(-1, 1).float()
     if scores.ndim != 4:
         raise Problem(
             f"the model returns shape {tuple(scores.shape)}; (images, classes, height, width) is"
@@ -88,7 +88,7 @@ def _detections(returned: Any, layout: Layout, size: tuple[int, int]) -> Detecti
     if isinstance(returned, Detections):
         return returned
     if isinstance(returned, list | tuple) and returned:
-        each = [_named(one) for one in returned]
+        each = [_named(answer) for answer in returned]
         if _first_of(each[0], BOX_KEYS):
             return _listed(each, layout)
     named = _named(returned)
@@ -125,12 +125,12 @@ def _first_of(named: Mapping[str, Tensor], keys: Sequence[str]) -> str:
 
 def _listed(each: Sequence[Mapping[str, Tensor]], layout: Layout) -> Detections:
     """One dictionary for each image, as torchvision's detectors return them."""
-    found = list[Detections]()
-    for one in each:
-        boxes, scores = one[_key(one, BOX_KEYS)], one[_key(one, SCORE_KEYS)]
-        odds = _table(scores, one.get(_first_of(one, LABEL_KEYS)), layout.classes)
-        found.append(Detections(boxes.reshape(1, -1, 4).float(), odds[None]))
-    return together(found)
+    detections = list[Detections]()
+    for answer in each:
+        boxes, scores = answer[_key(answer, BOX_KEYS)], answer[_key(answer, SCORE_KEYS)]
+        odds = _table(scores, answer.get(_first_of(answer, LABEL_KEYS)), layout.classes)
+        detections.append(Detections(boxes.reshape(1, -1, 4).float(), odds[None]))
+    return together(detections)
 
 
 def together(found: Sequence[Detections]) -> Detections:
@@ -163,11 +163,11 @@ def _table(scores: Tensor, labels: Tensor | None, classes: int) -> Float[Tensor,
             "the detector names one class for each box; how many classes it has is not known.",
             fix="--set model.classes=NAME,NAME,...: the names of its outputs",
         )
-    whole = labels.long()
-    known = (whole >= 0) & (whole < classes)
-    odds = torch.where(known, odds, odds.new_tensor(ABSENT))
+    long_labels = labels.long()
+    in_range = (long_labels >= 0) & (long_labels < classes)
+    odds = torch.where(in_range, odds, odds.new_tensor(ABSENT))
     empty = odds.new_full((*odds.shape, classes), ABSENT)
-    return empty.scatter(-1, whole.clamp(0, classes - 1)[..., None], odds[..., None])
+    return empty.scatter(-1, long_labels.clamp(0, classes - 1)[..., None], odds[..., None])
 
 
 def _detr(named: Mapping[str, Tensor], layout: Layout, size: tuple[int, int]) -> Detections:
@@ -328,8 +328,8 @@ def answering(
     if task == "tags" and example is not None:
         place = next((weight.device for weight in net.parameters()), example.device)
         with guarded("the model"), torch.no_grad(), in_evaluation_mode(net):
-            said = logits_of(net(example.to(place)))
-        if is_sigmoid(said):
+            logits = logits_of(net(example.to(place)))
+        if is_sigmoid(logits):
             layout = layout._replace(outputs="sigmoid")
     return Standard(net, layout)
 

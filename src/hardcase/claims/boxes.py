@@ -27,11 +27,11 @@ def moved_boxes(
     depth = edges.amin(0)  # above 0 inside
     left_edge, right_edge = _bounds(edges)
     top_edge, bottom_edge = _bounds(edges.mT)
-    found = torch.stack([left_edge, top_edge, right_edge, bottom_edge], 1)
+    corners = torch.stack([left_edge, top_edge, right_edge, bottom_edge], 1)
     within = _covered(right, x0, x1) * _covered(down, y0, y1)
     area = ((box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1])).clamp_min(1e-6)
-    seen = total((within * _area(places)).flatten(1)) / area
-    return torch.where((depth > 0).flatten(1).any(1)[:, None], found, 0.0), seen
+    visible = total((within * _area(places)).flatten(1)) / area
+    return torch.where((depth > 0).flatten(1).any(1)[:, None], corners, 0.0), visible
 
 
 def _bounds(edges: Float[Tensor, "4 m h w"]) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
@@ -74,6 +74,6 @@ def moved_masks(
     right = (places[:, 1] + (width - 1) / 2).round().long()
     inside = (down >= 0) & (down < height) & (right >= 0) & (right < width)
     index = down.clamp(0, height - 1) * width + right.clamp(0, width - 1)
-    found = mask.flatten(1).gather(1, index.flatten(1)).reshape(mask.shape) * inside
+    moved = mask.flatten(1).gather(1, index.flatten(1)).reshape(mask.shape) * inside
     before = mask.flatten(1).float().sum(1).clamp_min(1e-6)
-    return found.to(mask.dtype), total((found * _area(places)).flatten(1)) / before
+    return moved.to(mask.dtype), total((moved * _area(places)).flatten(1)) / before

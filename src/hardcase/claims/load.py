@@ -52,7 +52,13 @@ from hardcase.tensors import from_bytes
 from hardcase.types import WAYS, Images, Model
 
 __all__ = [
-    *("asked_network", "claim_model", "load_claim_model", "spec_options", "usual_claim_witnesses"),
+    *(
+        "network_from_user",
+        "claim_model",
+        "load_claim_model",
+        "spec_options",
+        "usual_claim_witnesses",
+    ),
     *("claim_record", "claim_seeds", "draw_annotation", "draw_annotations"),
     *("labelled_annotations", "task_of_seeds", "usual_task", "with_absent"),
 ]
@@ -67,9 +73,9 @@ def spec_options(spec: str) -> tuple[str, dict[str, str]]:
     """A network's name without the options that say how its answers are read, and these."""
     name, _, query = spec.partition("?")
     pairs = parse_qsl(query)
-    own = {key: value for key, value in pairs if key in OPTIONS}
+    choices = {key: value for key, value in pairs if key in OPTIONS}
     rest = "&".join(f"{key}={value}" for key, value in pairs if key not in OPTIONS)
-    return "?".join(filter(None, [name, rest])), own
+    return "?".join(filter(None, [name, rest])), choices
 
 
 def load_claim_model(
@@ -91,10 +97,10 @@ def load_claim_model(
     own: Task = next(one for one in TASKS if one == wanted)
     if not len(how.test) and (own == "tags" or name.startswith(("http:", "https:"))):
         how = replace(how, test=annotated("test").images.first(SOME))
-    asked = asked_network(name, own, how, outputs=outputs, classes=classes)
-    if asked is not None:
-        stated = getattr(asked, "class_names", ())
-        return ClaimModel(asked, own, classes, outputs=outputs or stated, threshold=cut)
+    network = network_from_user(name, own, how, outputs=outputs, classes=classes)
+    if network is not None:
+        stated = getattr(network, "class_names", ())
+        return ClaimModel(network, own, classes, outputs=outputs or stated, threshold=cut)
     if own == "classes":
         return claim_model(load_model(name, how), own, classes, outputs=outputs, threshold=cut)
     weights, _, code = name.rpartition("@")
@@ -127,7 +133,7 @@ def _refuse_other_task(name: str, stated: str, wanted: Task) -> None:
         )
 
 
-def asked_network(
+def network_from_user(
     spec: str,
     task: Task,
     how: Loading,
@@ -190,15 +196,15 @@ def claim_model(
     if isinstance(thing, ClaimModel):
         return thing
     how = how or Loading()
-    known = tuple(outputs) or tuple(getattr(thing, "class_names", ())) or own_names(thing)
+    class_names = tuple(outputs) or tuple(getattr(thing, "class_names", ())) or own_names(thing)
     model: Model = thing
     if task == "classes":
         if example is not None:
             model = model_of(thing, example)
     elif not isinstance(thing, Subject | AskedNetwork):
-        stated = known or (() if stated_classes(thing) else tuple(classes))
+        stated = class_names or (() if stated_classes(thing) else tuple(classes))
         model = _subject(thing, task, name, how, stated)
-    return ClaimModel(model, task, classes, outputs=known, threshold=threshold)
+    return ClaimModel(model, task, classes, outputs=class_names, threshold=threshold)
 
 
 def _subject(
@@ -274,9 +280,9 @@ def task_of_seeds(seeds: Images) -> Task:
 
 def usual_task(annotations: Sequence[Annotation]) -> Task:
     """The task of networks for annotated images: boxes where there are any, else masks or tags."""
-    if any(len(one.boxes) for one in annotations):
+    if any(len(annotation.boxes) for annotation in annotations):
         return "boxes"
-    return "masks" if any(one.mask.numel() for one in annotations) else "tags"
+    return "masks" if any(annotation.mask.numel() for annotation in annotations) else "tags"
 
 
 def claim_record(seeds: Images, task: Task, model: Model) -> dict[str, Any]:
@@ -306,7 +312,7 @@ def claim_seeds(images: Images, annotations: Sequence[Annotation], task: Task) -
     Objects with boxes are claimed to be at their place, pixels to be of their class, and what has
     neither to be there. Names are ``IMAGE#CLASS``, from the second object on ``IMAGE#CLASS-2``.
     """
-    claimed = [_claims(one, task, len(images.classes)) for one in annotations]
+    claimed = [_claims(annotation, task, len(images.classes)) for annotation in annotations]
     if not any(claimed):
         raise Problem(
             f"{images.name} says of no image what is in it.",
@@ -316,13 +322,13 @@ def claim_seeds(images: Images, annotations: Sequence[Annotation], task: Task) -
     return _seeds(images, claimed)
 
 
-def _claims(known: Annotation, task: Task, classes: int) -> list[_Claim]:
-    labels = known.labels.tolist()
-    if task == "masks" and known.mask.numel():
-        present = _shown(known, classes)
-        return [_Claim("covers", label, mask=(known.mask == label).byte()) for label in present]
-    if task == "boxes" and len(known.boxes) == len(labels):
-        return [_Claim("at", *pair) for pair in zip(labels, known.boxes.tolist())]
+def _claims(objects: Annotation, task: Task, classes: int) -> list[_Claim]:
+    labels = objects.labels.tolist()
+    if task == "masks" and objects.mask.numel():
+        present = _shown(objects, classes)
+        return [_Claim("covers", label, mask=(objects.mask == label).byte()) for label in present]
+    if task == "boxes" and len(objects.boxes) == len(labels):
+        return [_Claim("at", *pair) for pair in zip(labels, objects.boxes.tolist())]
     return [_Claim("has", label) for label in sorted(set(labels))]
 
 
@@ -334,10 +340,10 @@ def _shown(known: Annotation, classes: int) -> list[int]:
 def _seeds(images: Images, claimed: Sequence[Sequence[_Claim]]) -> Images:
     rows = torch.tensor([row for row, claims in enumerate(claimed) for _ in claims])
     every = [claim for claims in claimed for claim in claims]
-    taken = images.take(rows.long())
+    originals = images.take(rows.long())
     names = list[str]()
     times = Counter[str]()
-    for name, claim in zip(taken.id, every):
+    for name, claim in zip(originals.id, every):
         word = re.sub(r"[^\w.-]+", "-", images.classes[claim.label])
         name = f"{name}#{'not-' * (claim.kind == 'has-not')}{word}"
         times[name] += 1
@@ -352,9 +358,9 @@ def _seeds(images: Images, claimed: Sequence[Sequence[_Claim]]) -> Images:
         torch.stack([blank if claim.mask is None else claim.mask for claim in every]),
         torch.ones(len(every), dtype=torch.bool),
     )
-    context = {**taken.context, **claims.context()}
+    context = {**originals.context, **claims.context()}
     return Images(
-        taken.x, claims.label, tuple(names), images.classes, images.name, images.split, context
+        originals.x, claims.label, tuple(names), images.classes, images.name, images.split, context
     )
 
 
@@ -364,10 +370,10 @@ def with_absent(
     """The same seeds, and of each image the claim that the class is absent that the model is
     nearest to saying of all that are.
     """
-    said = answers(model, images)[:, : -len(WAYS)].clone()
-    for row, known in enumerate(annotations):
-        said[row, [*known.labels.tolist(), *_shown(known, said.shape[1])]] = -torch.inf
-    nearest = said.max(1)
+    odds = answers(model, images)[:, : -len(WAYS)].clone()
+    for row, annotation in enumerate(annotations):
+        odds[row, [*annotation.labels.tolist(), *_shown(annotation, odds.shape[1])]] = -torch.inf
+    nearest = odds.max(1)
     claimed = [
         [_Claim("has-not", label)] if score > -torch.inf else []
         for label, score in zip(nearest.indices.tolist(), nearest.values.tolist())
@@ -440,9 +446,9 @@ def draw_annotations(annotated: AnnotatedImages, count: int = 12) -> Image.Image
         draw_annotation(image, known, chosen.images.classes)
         for image, known in zip(chosen.images.x, chosen.annotations)
     ]
-    wide, high = (max(one.size[axis] for one in drawn) + 4 for axis in (0, 1))
+    wide, high = (max(annotation.size[axis] for annotation in drawn) + 4 for axis in (0, 1))
     across = min(ACROSS, len(drawn))
     sheet = Image.new("RGB", (wide * across, high * math.ceil(len(drawn) / across)), "white")
-    for number, one in enumerate(drawn):
-        sheet.paste(one, (wide * (number % across) + 2, high * (number // across) + 2))
+    for number, annotation in enumerate(drawn):
+        sheet.paste(annotation, (wide * (number % across) + 2, high * (number // across) + 2))
     return sheet

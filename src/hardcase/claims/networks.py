@@ -32,7 +32,7 @@ from hardcase.claims.subjects import Annotation, Detections, average_precision, 
 from hardcase.data.own import numbered
 from hardcase.data.sources import load
 from hardcase.errors import Problem, choice
-from hardcase.randomness import Rng, keys_of, own_randomness
+from hardcase.randomness import Rng, keys_of, named_randomness
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
 from hardcase.training.cards import TrainingProgress, TrainingRecipe, stated
@@ -87,15 +87,15 @@ def canvases(split: str) -> AnnotatedImages:
     sides = SIDES[0] + rng.integers(rows, SIDES[1] - SIDES[0], (MOST,))
     places = rng.uniform(rows, (MOST, TRIES, 2))
     x = torch.zeros(count, 1, CANVAS, CANVAS, dtype=torch.uint8)
-    known = list[Annotation]()
+    annotations = list[Annotation]()
     for row in range(count):
         chosen = which[row, : int(wanted[row])]
         x[row, 0], annotation = _canvas(
             digits.x[chosen, 0], digits.y[chosen], sides[row].tolist(), places[row]
         )
-        known.append(annotation)
+        annotations.append(annotation)
     images = Images(x, torch.zeros(count).long(), names, digits.classes, "canvas5k", split)
-    return AnnotatedImages(images, tuple(known))
+    return AnnotatedImages(images, tuple(annotations))
 
 
 def _canvas(
@@ -108,7 +108,7 @@ def _canvas(
     canvas = np.zeros((CANVAS, CANVAS), dtype=np.uint8)
     mask = np.full((CANVAS, CANVAS), NONE, dtype=np.int16)
     boxes = list[Box]()
-    kept = list[int]()
+    chosen_labels = list[int]()
     for digit, label, side, tries in zip(digits.numpy(), labels.tolist(), sides, places.numpy()):
         ink = _ink(digit, side)
         height, width = ink.shape
@@ -120,10 +120,12 @@ def _canvas(
                 mask[part] = np.where(ink >= np.maximum(canvas[part], INK), label, mask[part])
                 canvas[part] = np.maximum(canvas[part], ink)
                 boxes.append(box)
-                kept.append(label)
+                chosen_labels.append(label)
                 break
     annotation = Annotation(
-        torch.tensor(kept), torch.tensor(boxes, dtype=torch.float32), torch.from_numpy(mask)
+        torch.tensor(chosen_labels),
+        torch.tensor(boxes, dtype=torch.float32),
+        torch.from_numpy(mask),
     )
     return torch.from_numpy(canvas), annotation
 
@@ -274,27 +276,27 @@ def detect(train: AnnotatedImages) -> Goal:
     count = len(train.images.classes)
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
-        found: Detections = net(x)
+        detections: Detections = net(x)
         label = classes.to(y.device)[y]
         held = label >= 0
         objects = held.sum().clamp_min(1)
         wanted = functional.one_hot(label.clamp_min(0), count) * held[..., None]
         doubt = functional.binary_cross_entropy_with_logits(
-            found.logits, wanted.float(), reduction="sum"
+            detections.logits, wanted.float(), reduction="sum"
         )
         wanted_boxes = boxes.to(y.device)[y][held]
-        apart = 1 - overlap(found.boxes[held][:, None], wanted_boxes[:, None])
-        return (doubt + 2 * apart.sum()) / objects
+        box_distance = 1 - overlap(detections.boxes[held][:, None], wanted_boxes[:, None])
+        return (doubt + 2 * box_distance.sum()) / objects
 
     return Goal(loss, lambda net, x, y: net(x).logits.flatten(1), float("inf"))
 
 
 def tag(train: AnnotatedImages) -> Goal:
     """Cross-entropy of each class being there. Labels are rows of `train`."""
-    known = present(train)
+    wanted_objects = present(train)
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(net(x), known.to(y.device)[y])
+        return functional.binary_cross_entropy_with_logits(net(x), wanted_objects.to(y.device)[y])
 
     return Goal(loss, lambda net, x, y: net(x), float("inf"))
 
@@ -420,7 +422,7 @@ def trained_network(
     by_number = replace(train.images, y=torch.arange(len(train)))
 
     def build(config: Mapping[str, Any]) -> nn.Module:
-        with own_randomness(config["seed"], "claims", config["name"]):
+        with named_randomness(config["seed"], "claims", config["name"]):
             net: nn.Module = row(config["channels"], config["classes"])
             return net
 

@@ -111,10 +111,10 @@ def strongest(found: Detections, *, iou: float = 0.5, most: int = 100) -> FoundO
     chosen = boxes.gather(1, rows)
     clash = (overlap(chosen, chosen) > iou) & (labels[:, :, None] == labels[:, None, :])
     clash = clash.triu(1)  # of two, the one that comes later is weaker
-    kept = torch.ones_like(labels, dtype=torch.bool)
-    for number in range(kept.shape[1]):
-        kept &= ~(kept[:, number, None] & clash[:, number])
-    return FoundObjects(chosen, labels, scores, kept)
+    unsuppressed = torch.ones_like(labels, dtype=torch.bool)
+    for number in range(unsuppressed.shape[1]):
+        unsuppressed &= ~(unsuppressed[:, number, None] & clash[:, number])
+    return FoundObjects(chosen, labels, scores, unsuppressed)
 
 
 def average_precision(
@@ -276,9 +276,9 @@ class ClaimModel:
 
     def around(self, model: Model) -> ClaimModel:
         """Another network that is asked in the same way, such as this one with other weights."""
-        made = copy.copy(self)
-        made._ask(model)
-        return made
+        copied = copy.copy(self)
+        copied._ask(model)
+        return copied
 
     def __repr__(self) -> str:
         return f"ClaimModel({self.name!r}: {self.task} from {self.threshold:g} on, {self.model!r})"
@@ -302,10 +302,10 @@ class ClaimModel:
         lost.
         """
         answer = self.model(x, taps)
-        said = self.read(answer.logits, x)
-        if isinstance(said, Detections):
-            said = said.logits.amax(1)
-        plain = said[:, :-1].flatten(2).amax(2) if said.ndim == 4 else said[:, :-1]
+        answers = self.read(answer.logits, x)
+        if isinstance(answers, Detections):
+            answers = answers.logits.amax(1)
+        plain = answers[:, :-1].flatten(2).amax(2) if answers.ndim == 4 else answers[:, :-1]
         nothing = plain.new_full((len(plain), len(WAYS)), ABSENT)
         return Answer(torch.cat([plain, nothing], 1), answer.activations)
 
@@ -355,18 +355,18 @@ class ClaimModel:
                 fix="--set model.classes=NAME,NAME,...: the names of its outputs",
             )
         known: Int[Tensor, " k"] = torch.tensor(columns, device=logits.device)
-        own = logits.index_select(dim, known.clamp_min(0))
+        of_known = logits.index_select(dim, known.clamp_min(0))
         shape = [1] * logits.ndim
         shape[dim] = -1
-        own = own.masked_fill((known < 0).reshape(shape), ABSENT)
+        of_known = of_known.masked_fill((known < 0).reshape(shape), ABSENT)
         rest = [i for i in range(count) if i not in columns]
         if rest:
             other = logits.index_select(dim, torch.tensor(rest, device=logits.device))
             other = other.amax(dim, keepdim=True)
         else:  # of one class alone, a pixel is of it or not
             alone = self.task == "masks" and count == 1
-            other = torch.full_like(own.narrow(dim, 0, 1), 0.0 if alone else ABSENT)
-        return torch.cat([own, other], dim)
+            other = torch.full_like(of_known.narrow(dim, 0, 1), 0.0 if alone else ABSENT)
+        return torch.cat([of_known, other], dim)
 
 
 def _columns(classes: Sequence[str], outputs: Sequence[str]) -> tuple[int, ...]:
@@ -445,16 +445,16 @@ def box_support(found: Detections, claims: Claims, cut: float) -> Support:
     anywhere = tag_support(_greatest(found.logits, 1), claims, cut)
     shared = iou(found.boxes, claims.box)  # m d
     label = claims.label[:, None, None].expand(-1, found.logits.shape[1], 1)
-    own = found.logits.gather(2, label).squeeze(2) - cut  # m d
+    shared_label = found.logits.gather(2, label).squeeze(2) - cut  # m d
     there = shared.detach() >= OVERLAP
-    best = own.masked_fill(~there, FLOOR).amax(1).clamp_min(FLOOR)
+    best = shared_label.masked_fill(~there, FLOOR).amax(1).clamp_min(FLOOR)
     gate = torch.nn.functional.logsigmoid((shared - OVERLAP) / BLUNT)
-    support = _with_slope_of(best, torch.logsumexp(own + gate, 1))
+    support = _with_slope_of(best, torch.logsumexp(shared_label + gate, 1))
     with torch.no_grad():
         at_place = found.logits.masked_fill(~there[:, :, None], ABSENT).amax(1)  # m k
         score, other = at_place.scatter(1, claims.label[:, None], ABSENT).max(1)
-        beside = (shared >= NEAR) & (shared < OVERLAP) & (own > 0)
-        way = torch.where(beside.any(1), classes + MISLOCATED, classes + LOST)
+        near_miss = (shared >= NEAR) & (shared < OVERLAP) & (shared_label > 0)
+        way = torch.where(near_miss.any(1), classes + MISLOCATED, classes + LOST)
         instead = torch.where((score > cut) & (other < classes), other, way)
     return _for_kind("at", claims, Support(support, instead), anywhere)
 
@@ -466,8 +466,8 @@ def mask_support(logits: Float[Tensor, "m k h w"], claims: Claims, cut: float) -
     classes = logits.shape[1] - 1
     flat = logits.flatten(2)  # m k p
     label = claims.label[:, None, None].expand(-1, 1, flat.shape[2])
-    own = flat.gather(1, label).squeeze(1)
-    lead = own - flat.scatter(1, label, -torch.inf).amax(1)  # m p
+    odds_of_label = flat.gather(1, label).squeeze(1)
+    lead = odds_of_label - flat.scatter(1, label, -torch.inf).amax(1)  # m p
     anywhere = tag_support(
         torch.zeros_like(flat[:, :, 0]).scatter(
             1, claims.label[:, None], _greatest(lead[:, :, None], 1)

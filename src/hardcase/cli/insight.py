@@ -52,7 +52,7 @@ def curve(
     from hardcase.corruptions import CORRUPTIONS
     from hardcase.runs.files import checked_json
     from hardcase.runs.folder import Store
-    from hardcase.runs.verify import CURVES, keep_beside
+    from hardcase.runs.verify import CURVES, write_side_file
 
     context, images = model_and_images(folder, flags, split, count, conditions)
     names = tuple(corruptions.split(",")) if corruptions not in ("all", "none") else ()
@@ -75,7 +75,7 @@ def curve(
     if worst is not None:
         found |= worst.to_json()
     if out is None and folder is not None:
-        keep_beside(Store.open(folder), CURVES, found)
+        write_side_file(Store.open(folder), CURVES, found)
         if declared is not None and worst is not None and count is None:
             keep_worst(opened(folder), declared, worst)
     if out is not None:

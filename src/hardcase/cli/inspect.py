@@ -54,7 +54,7 @@ SHOWN = ("name", "summary", "needs", "paper", "laws")
 RECOMMENDED = {
     "natural": "a PyTorch network: realistic changes that other networks still read; the default",
     "natural-blackbox": "a model that is only asked: ONNX, TFLite, a server, labels alone",
-    "pgd": "how far the smallest change of pixels goes that breaks a network; a yardstick",
+    "pgd": "how far the smallest change of pixels goes that breaks a network, for comparison",
     "sinvad": "research: new images from a generator's code, near the border of two classes",
     "deephunter": "research: fuzzing that follows neuron coverage",
 }

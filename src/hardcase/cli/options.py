@@ -92,6 +92,7 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "criterion": Row("Coverage criterion that guides the search or is measured.", "NAME[:k=v]"),
         "criteria": Row("Report coverage of the images alone and with the findings.", "A,B:k=v"),
         "conditions": Row("What the model must stand: a profile or a file.", "NAME|FILE|none"),
+        "limits": Row("A file whose [limits] replace those of hardcase.toml.", "FILE.toml"),
         "samples": Row("Random samples of the conditions per image; 4.", "N", least=1),
         "measure": Row(
             "Images that are measured; as many as a minute is enough for.",
@@ -187,6 +188,7 @@ class CampaignFlags:
     criterion: str | None = None
     criteria: str | None = None
     conditions: str | None = None
+    limits: Path | None = None
     samples: int | None = None
     measure: str | None = None
     oracle: str | None = None
@@ -365,8 +367,10 @@ def resolve(
 ) -> Config:
     """The configuration that these flags (a command's parameters by name) ask for.
 
-    They override `defaults` and the named file. Where nobody names a method and `choose` is given,
-    one is chosen by what the model offers, and `choose` is told which and why."""
+    They override ``--limits``, which overrides the named file and `defaults`. Where nobody names a
+    method and `choose` is given, one is chosen by what the model offers, and `choose` is told which
+    and why.
+    """
     from hardcase.config import chosen_method
     from hardcase.request import Request, flag_values, typed_settings
 
@@ -375,8 +379,10 @@ def resolve(
     method = flags.get("method")
     if method is not None and method != _method(file):  # options belong to the method of the file
         request.forget("method")
+    if flags.get("limits") is not None:
+        request.ask(_limits(flags["limits"]), "--limits", f"--limits {flags['limits']}")
     for flag, value in flags.items():
-        if value is None or value is False or value == []:  # was not given; 0 was
+        if value is None or value is False or value == [] or flag == "limits":  # 0 was given
             continue
         name = _KEYS.get(flag, flag)
         request.ask(flag_values(name, value), "flag", f"--{flag.replace('_', '-')}")
@@ -388,6 +394,18 @@ def resolve(
         request.ask({"method": name}, "default")
         choose(why)
     return request.config(stored=file.get("given"))
+
+
+def _limits(path: Path) -> dict[str, Any]:
+    """What the section ``[limits]`` of a file says."""
+    from hardcase.config import limits_in, read
+    from hardcase.errors import Problem
+
+    values = read(path)
+    limits_in(values)  # what is wrong is told with the file's own names
+    if not values.get("limits"):
+        raise Problem(f"{path} has no limits.", fix="a section [limits] with risk = 0.1, say")
+    return {"limits": values["limits"]}
 
 
 def _file(named: Path | None) -> dict[str, Any]:

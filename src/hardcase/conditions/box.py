@@ -16,8 +16,8 @@ from torch import Tensor
 
 from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
 from hardcase.corruptions import CorruptionPart
-from hardcase.errors import Problem, file_member, guarded
-from hardcase.plain import read_plain
+from hardcase.errors import Problem, Unanswered, file_member, guarded, within
+from hardcase.plain import read_plain, source_files
 from hardcase.randomness import Rng, keys_of
 from hardcase.spaces.appearance import PARTS, Appearance
 from hardcase.spaces.coordinates import OF_THE_SIDE, ChangeFamily
@@ -26,10 +26,13 @@ from hardcase.types import Seeds
 
 __all__ = ["ConditionBox", "ConditionDraws", "condition_box", "conditions_digest", "samples_of"]
 
+Columns = Mapping[str, NDArray[np.float64]]
 DIGESTED = 16
 """Fixed rows, and samples of each, from which the digest of a declaration is made."""
 SAME = 1e-6
 """Share of a declared range by which two values of a sampler may differ in their last bits."""
+PATIENCE = 120.0
+"""Seconds in which a sampler of one's own answers."""
 BITS = 24
 """Binary places of a point of Sobol's sequence: what a float32 holds exactly."""
 
@@ -231,7 +234,14 @@ class ConditionBox:
             logged = {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
             values |= {name: one.to(points.device)[chosen] for name, one in logged.items()}
         if self.conditions.sampler:
-            values |= self._sampled(points)
+            sampled = self._sampled(points)
+            for name in values.keys() & sampled.keys():
+                raise Problem(
+                    f"{self.conditions.sampler} gives {name!r}, which the table"
+                    f" {self.conditions.table} gives too.",
+                    fix="one of the two for each condition",
+                )
+            values |= sampled
         for i in plain:
             declared = self.conditions.ranges[self.owner[i]]
             z[:, :, i] = self._code(i, declared, next(columns), values)
@@ -252,31 +262,43 @@ class ConditionBox:
         flat = points.flatten(0, 1).double().cpu().numpy()
         values = self._ask_sampler(flat)
         turned = self._ask_sampler(flat[::-1])
-        for name, numbers in values.items():
-            declared = self.conditions.ranges[name]
-            again = turned[name][::-1] if name in turned else np.full_like(numbers, np.nan)
-            differs = ~(np.abs(numbers - again) <= SAME * (declared.high - declared.low))
-            if differs.any():
-                row = int(differs.argmax())
-                raise Problem(
-                    f"{self.conditions.sampler} gives {name} = {numbers[row]:g} in row {row}, and"
-                    f" {again[row]:g} when the same rows are asked for in another order.",
-                    "Values must depend on the uniform numbers of their own row alone.",
-                    fix="no random numbers, counters or clocks in the sampler",
-                )
+        self._require_same(values, {name: one[::-1] for name, one in turned.items()})
+        halves = [self._ask_sampler(rows) for rows in np.array_split(flat, 2) if len(rows)]
+        common = [name for name in values if all(name in half for half in halves)]
+        joined = {name: np.concatenate([half[name] for half in halves]) for name in common}
+        self._require_same(values, joined)
         shape = points.shape[:2]
         return {
             name: torch.from_numpy(numbers).reshape(shape).to(points.device)
             for name, numbers in values.items()
         }
 
+    def _require_same(self, values: Columns, again: Columns) -> None:
+        """Refuse a sampler that gives something else when the same rows are asked for again."""
+        for name, numbers in values.items():
+            declared = self.conditions.ranges[name]
+            other = again.get(name, np.full_like(numbers, np.nan))
+            differs = ~(np.abs(numbers - other) <= SAME * (declared.high - declared.low))
+            if differs.any():
+                row = int(differs.argmax())
+                raise Problem(
+                    f"{self.conditions.sampler} gives {name} = {numbers[row]:g} in row {row}, and"
+                    f" {other[row]:g} when the same row is asked for in another order, or beside"
+                    " others.",
+                    "Values must depend on the uniform numbers of their own row alone.",
+                    fix="no random numbers, counters or clocks in the sampler",
+                )
+
     def _ask_sampler(self, uniform: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """One call of the user's own sampler, its columns checked."""
         sampler = self.conditions.sampler
         path, _, member = sampler.rpartition(":")
         draw = file_member(Path(path), member)
-        with guarded(f"sampler {sampler}"):
-            columns = draw(uniform.copy())
+        try:
+            with guarded(f"sampler {sampler}"), within(PATIENCE):
+                columns = draw(uniform.copy())
+        except Unanswered as late:
+            raise Problem(f"{sampler} gives nothing: {late}.", fix="a sampler that ends") from late
         if not isinstance(columns, Mapping):
             raise Problem(
                 f"{sampler} returns {type(columns).__name__}, which is no dictionary of columns.",
@@ -349,15 +371,17 @@ class ConditionBox:
     def digest(self) -> str:
         """Return a digest of what is drawn: equal for equal samples under whatever name.
 
-        It covers the values of some fixed samples, the rows of a table, the source of a sampler,
-        and what the space does with them.
+        It covers the values of some fixed samples, the rows of a table, the source of a sampler and
+        of the user's own modules that it imports, and what the space does with them.
         """
         rows = torch.arange(DIGESTED)
         z = self.draw(Rng.numbered(0, "digest of conditions", DIGESTED), rows, DIGESTED).z
         parts: list[bytes | str] = [repr(self.space), repr((self.columns, self.low, self.high))]
         parts += [repr(self.conditions.rows), z.float().cpu().numpy().astype("<f4").tobytes()]
         if self.conditions.sampler:
-            parts.append(read_plain(Path(self.conditions.sampler.rpartition(":")[0]), links=True))
+            first, *others = source_files(Path(self.conditions.sampler.rpartition(":")[0]))
+            files = [first, *sorted(others, key=lambda path: path.name)]  # wherever they lie
+            parts += [read_plain(path, links=True) for path in files]
         return digest(parts)
 
     def to_record(self) -> dict[str, Any]:

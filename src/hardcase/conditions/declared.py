@@ -114,6 +114,8 @@ LARGEST_DECLARATION = 2**20
 """Bytes, at most, of a declaration."""
 LARGEST_TABLE = 2**26
 """Bytes, at most, of a table of logged conditions."""
+LONGEST_NAME = 80
+"""Characters, at most, of what conditions are called wherever they are printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,11 @@ class Conditions:
 
     def __post_init__(self) -> None:
         known = _declared_once(self.ranges.items())
+        if len(self.name) > LONGEST_NAME or not self.name.isprintable():
+            raise Problem(
+                f"conditions.name = {self.name[:LONGEST_NAME]!r} is no name for a line of text.",
+                fix=f"at most {LONGEST_NAME} characters that can be printed",
+            )
         if self.sampler and ".py:" not in self.sampler:
             raise Problem(
                 f"conditions.sampler = {self.sampler!r} names no function.", fix="file.py:name"
@@ -239,6 +246,8 @@ class Conditions:
         for key in _TEXTS:
             if not isinstance(values.get(key, ""), str):
                 raise Problem(f"conditions.{key} = {values[key]!r} is no text.")
+            if not values.get(key, key).strip():
+                raise Problem(f"conditions.{key} is empty.", fix="a value, or none of that line")
         settings = {key: values[key] for key in _SETTINGS if key in values}
         base: Mapping[str, DeclaredRange] = {}
         if "profile" in settings:

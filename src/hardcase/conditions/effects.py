@@ -36,8 +36,8 @@ from hardcase.conditions.box import ConditionBox, samples_of
 from hardcase.conditions.risk import (
     ROWS,
     answered,
-    asked_under,
     joined_tables,
+    logits_under_conditions,
     seeds_of,
 )
 from hardcase.randomness import Rng, keys_of
@@ -147,7 +147,7 @@ def effects_of_shard(
     neutral = torch.cat([box.held(z, name) for name in names])
     every = of.repeat(len(names))
     pattern = samples.pattern[of, sample].repeat(len(names))
-    logits = asked_under(model, box, seeds, every, neutral, pattern, rows=rows)
+    logits = logits_under_conditions(model, box, seeds, every, neutral, pattern, rows=rows)
     again = answered(logits, seeds.y[every]).failed.cpu().reshape(len(names), -1)
     return EffectTable(
         id=shard.id,
@@ -219,11 +219,11 @@ def effects(tables: Sequence[EffectTable], *, level: float = 0.95) -> list[Effec
     """
     if not tables or not tables[0].difference:
         return []
-    whole = joined_tables(tables)
-    each = 1 - (1 - level) / len(whole.difference)
-    found = list[Effect]()
-    for name, difference in whole.difference.items():
+    table = joined_tables(tables)
+    each = 1 - (1 - level) / len(table.difference)
+    effects = list[Effect]()
+    for name, difference in table.difference.items():
         values = difference.double().numpy()
-        low, high = bounded_mean_interval(values, -1.0, 1.0, level=each, clusters=whole.image)
-        found.append(Effect(name, float(np.mean(values)), low, high))
-    return sorted(found, key=lambda one: -one.value)
+        low, high = bounded_mean_interval(values, -1.0, 1.0, level=each, clusters=table.image)
+        effects.append(Effect(name, float(np.mean(values)), low, high))
+    return sorted(effects, key=lambda one: -one.value)

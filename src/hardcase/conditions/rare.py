@@ -19,10 +19,10 @@ from hardcase.conditions.risk import (
     RiskTable,
     Tell,
     answered,
-    asked_under,
+    iter_shards,
+    logits_under_conditions,
     seeds_at_once,
     seeds_of,
-    told_shards,
 )
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
@@ -70,7 +70,7 @@ def find_levels(
     over = torch.zeros_like(chain, dtype=torch.bool)
     stalled = torch.zeros_like(chain)
     before = torch.full_like(scores[:, 0], -torch.inf)
-    found = list[Tensor]()
+    levels = list[Tensor]()
     while not bool(over.all()):
         # Half of the particles pass each level, so about 20 levels reach one in a million.
         level = _halving(scores)
@@ -83,13 +83,13 @@ def find_levels(
         # jump to the failing level, so that the estimate of such a chain is what it has reached,
         # not a guess.
         level = torch.where((stalled > STALLS) | (left < floor / 100), FAILING, level)
-        found.append(torch.where(over, DONE, level))
+        levels.append(torch.where(over, DONE, level))
         over |= level >= FAILING
         before = level
         rows = (~over).nonzero().squeeze(1)
         if len(rows):
             _raise(score, g, scores, rows, level, rng, moves)
-    return torch.stack(found, 1)
+    return torch.stack(levels, 1)
 
 
 def _halving(scores: Float[Tensor, "c p"]) -> Float[Tensor, " c"]:
@@ -103,8 +103,8 @@ def _halving(scores: Float[Tensor, "c p"]) -> Float[Tensor, " c"]:
     # Saturated networks give many particles exactly one score. Where the median is such a plateau,
     # nobody exceeds it; the level goes just below, and the plateau itself passes.
     below = torch.where(scores < level[:, None], scores, -torch.inf).amax(1)
-    few = (scores > level[:, None]).sum(1) < half // 4
-    level = torch.where(few & below.isfinite(), below, level)
+    too_few = (scores > level[:, None]).sum(1) < half // 4
+    level = torch.where(too_few & below.isfinite(), below, level)
     return torch.where(ranked[:, half].isinf(), FAILING, level)
 
 
@@ -165,8 +165,8 @@ def _raise(
     # largest wins. One argmax serves all chains at once, and its numbers follow from the chain's
     # name.
     keys = rng.uniform(rows, (particles, particles)).masked_fill(lost[:, None], -1)
-    own = torch.arange(particles, device=g.device)
-    source = torch.where(lost, keys.argmax(2), own)
+    itself = torch.arange(particles, device=g.device)
+    source = torch.where(lost, keys.argmax(2), itself)
     every = rows.repeat_interleave(particles)
     moved = g[rows[:, None], source].flatten(0, 1)
     value = scores[rows[:, None], source].flatten()
@@ -178,9 +178,9 @@ def _raise(
         # the step, so the only thing to accept or refuse by is the level.
         proposed = (1 - step.square()).sqrt() * moved + step * rng.normal(every, moved.shape[1:])
         new = score(proposed, every)
-        taken = new > least
-        moved = torch.where(taken[:, None], proposed, moved)
-        value = torch.where(taken, new, value)
+        accepted = new > least
+        moved = torch.where(accepted[:, None], proposed, moved)
+        value = torch.where(accepted, new, value)
     g[rows] = moved.reshape(len(rows), particles, -1)
     scores[rows] = value.reshape(len(rows), particles)
 
@@ -255,14 +255,14 @@ def measure_rare(
         raise Problem(f"the failure rate of {len(table)} images is given for {len(images)}.")
     names = list[str]()
     volumes = list[Tensor]()
-    for before, shard in told_shards(images, seeds_at_once(subject, repeats), tell):
+    for before, shard in iter_shards(images, seeds_at_once(subject, repeats), tell):
         never = (table.failing[before : before + len(shard)] == 0).nonzero().squeeze(1)
         if len(never):
             chosen = shard.take(never)
             names += chosen.id
             volumes.append(_volumes(subject, chosen, box, repeats, seed))
-    found = torch.cat(volumes) if volumes else torch.zeros(0, repeats, dtype=torch.float64)
-    return RareTable(tuple(names), found, len(images))
+    levels = torch.cat(volumes) if volumes else torch.zeros(0, repeats, dtype=torch.float64)
+    return RareTable(tuple(names), levels, len(images))
 
 
 def _volumes(
@@ -281,7 +281,9 @@ def _volumes(
         y = origin.y[of]
         # the last number is the pattern: every step of a walk redraws grain and drops
         pattern = (torch.special.ndtr(g[:, -1].double()) * 2**31).long()
-        logits = asked_under(subject, box, origin, of, box.from_normals(g[:, :-1]), pattern)
+        logits = logits_under_conditions(
+            subject, box, origin, of, box.from_normals(g[:, :-1]), pattern
+        )
         return margin(logits, y).masked_fill(answered(logits, y).failed, torch.inf)
 
     size = box.normals + 1

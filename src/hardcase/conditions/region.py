@@ -32,8 +32,8 @@ from hardcase.conditions.declared import DECLARABLE
 from hardcase.conditions.risk import (
     ROWS,
     answered,
-    asked_under,
     joined_tables,
+    logits_under_conditions,
     seeds_of,
 )
 from hardcase.randomness import Rng, keys_of, reserved
@@ -155,8 +155,8 @@ class WorstRegion:
         return {
             "words": str(self.region),
             "limits": [
-                {"condition": one.condition, "side": one.side, "value": one.value}
-                for one in self.region.limits
+                {"condition": limit.condition, "side": limit.side, "value": limit.value}
+                for limit in self.region.limits
             ],
             "value": self.value,
             "low": self.low,
@@ -251,7 +251,9 @@ def region_of_shard(
     )
     of = torch.arange(len(shard), device=device).repeat_interleave(samples)
     seeds = seeds_of(shard, box, device)
-    logits = asked_under(model, box, seeds, of, z.flatten(0, 1), pattern.flatten(), rows=rows)
+    logits = logits_under_conditions(
+        model, box, seeds, of, z.flatten(0, 1), pattern.flatten(), rows=rows
+    )
     fails = answered(logits, seeds.y[of]).failed.reshape(pattern.shape) & lies_inside
     share = fails.sum(1) / lies_inside.sum(1).clamp_min(1)
     return RegionTable(shard.id, images, share.cpu(), failed.float().mean(1))
@@ -284,16 +286,16 @@ def worst_region(region: Region | None, tables: Sequence[RegionTable]) -> WorstR
         region: What `choose_region` chose; None where it found none.
         tables: What `region_of_shard` made of every shard.
     """
-    whole = joined_tables(tables) if tables else None
-    if region is None or whole is None or not len(whole.id):
+    table = joined_tables(tables) if tables else None
+    if region is None or table is None or not len(table.id):
         return None
-    inside = whole.inside.double().numpy()
-    overall = whole.overall.double().numpy()
-    above = bounded_mean_interval(inside - overall, -1.0, 1.0, clusters=whole.image, side="low")
+    inside = table.inside.double().numpy()
+    overall = table.overall.double().numpy()
+    above = bounded_mean_interval(inside - overall, -1.0, 1.0, clusters=table.image, side="low")
     if above.low <= 0:
         return None
-    low = bounded_mean_interval(inside, clusters=whole.image, side="low").low
-    return WorstRegion(region, float(inside.mean()), low, float(overall.mean()), len(whole.id))
+    low = bounded_mean_interval(inside, clusters=table.image, side="low").low
+    return WorstRegion(region, float(inside.mean()), low, float(overall.mean()), len(table.id))
 
 
 # --- the search
@@ -338,19 +340,19 @@ def _best_limits(
         bound = _lower((inside * hits) @ single.T, total)
         bound[total < SMALLEST * len(hits)] = -1
         for place, chosen in enumerate(beam):
-            known = {limits[i].condition for i in chosen}
+            chosen_conditions = {limits[i].condition for i in chosen}
             for i, limit in enumerate(limits):
                 # the same conditions in another order are the same region
-                if limit.condition in known or (chosen and i < chosen[-1]):
+                if limit.condition in chosen_conditions or (chosen and i < chosen[-1]):
                     bound[place, i] = -1
         order = bound.flatten().argsort(descending=True, stable=True)[:BEAM].tolist()
         # A beam rather than the best alone: two limits that are weak by themselves may meet in a
         # corner where the model is bad.
-        found = [divmod(i, len(limits)) for i in order if bound.flatten()[i] > 0]
-        if found and bound[found[0]] > best[1]:
-            place, i = found[0]
+        bounds = [divmod(i, len(limits)) for i in order if bound.flatten()[i] > 0]
+        if bounds and bound[bounds[0]] > best[1]:
+            place, i = bounds[0]
             best = ((*beam[place], i), float(bound[place, i]))
-        beam = [(*beam[place], i) for place, i in found]
+        beam = [(*beam[place], i) for place, i in bounds]
         if not beam:
             break
     return tuple(limits[i] for i in best[0])
@@ -372,17 +374,17 @@ def _limits(box: ConditionBox, name: str) -> list[Limit]:
     down = neutral - declared.low
     up = declared.high - neutral
     both = neutral == 0 and abs(down - up) <= 1e-9 * up
-    found = list[Limit]()
+    bounds = list[Limit]()
     for share in ENDS:
         if both:
-            found.append(Limit(name, "beyond", share, share * up))
+            bounds.append(Limit(name, "beyond", share, share * up))
         if len(_columns(box, name)) > 1:
             continue  # a size without a sign
         if up > 0:
-            found.append(Limit(name, "over", share, neutral + share * up))
+            bounds.append(Limit(name, "over", share, neutral + share * up))
         if down > 0:
-            found.append(Limit(name, "under", share, neutral - share * down))
-    return found
+            bounds.append(Limit(name, "under", share, neutral - share * down))
+    return bounds
 
 
 def _columns(box: ConditionBox, name: str) -> list[int]:

@@ -210,16 +210,16 @@ def measure_risk(
         raise Problem("a failure rate needs images.")
     if not 1 <= samples <= MAX_SAMPLES:
         raise Problem(f"{samples} samples per image.", fix=f"samples from 1 to {MAX_SAMPLES}")
-    whole = joined_tables(
+    table = joined_tables(
         [
             measure_shard(subject, shard, box, samples, seed, rows=rows, offset=before)
-            for before, shard in told_shards(images, seeds_at_once(subject, samples, rows), tell)
+            for before, shard in iter_shards(images, seeds_at_once(subject, samples, rows), tell)
         ]
     )
-    shown = whole.shown_pattern.argsort(stable=True)[:SHOWN]
+    shown = table.shown_pattern.argsort(stable=True)[:SHOWN]
     columns = ("shown_seed", "shown_z", "shown_pattern", "shown_predicted")
-    kept: Any = {name: getattr(whole, name)[shown] for name in columns}
-    return replace(whole, **kept)
+    columns_shown: Any = {name: getattr(table, name)[shown] for name in columns}
+    return replace(table, **columns_shown)
 
 
 def seeds_at_once(subject: Model, samples: int, rows: int = ROWS) -> int:
@@ -229,7 +229,7 @@ def seeds_at_once(subject: Model, samples: int, rows: int = ROWS) -> int:
     return max(rows // samples, 1) if steady(subject.device) else DEVICE_SEEDS
 
 
-def told_shards(images: ImageSet, size: int, tell: Tell | None) -> Iterator[tuple[int, Images]]:
+def iter_shards(images: ImageSet, size: int, tell: Tell | None) -> Iterator[tuple[int, Images]]:
     """Yield each shard with the number of images before it, and tell when it is done."""
     done = 0
     for shard in images.shards(size):
@@ -252,7 +252,7 @@ def measure_shard(
     """Return what happens to some images; `offset` others came before."""
     device = subject.device
     x = from_bytes(shard.x.to(device))  # bytes are a quarter of what their numbers are
-    claims = {name: one.to(device) for name, one in claim_context(shard.context).items()}
+    claims = {name: column.to(device) for name, column in claim_context(shard.context).items()}
     size = 0 if box is None else box.size
     place = torch.arange(len(shard), device=device)
     seeds = Seeds(x.new_zeros(len(x), size), x, shard.y.to(device), place, claims)
@@ -260,18 +260,18 @@ def measure_shard(
     images = map(image_of, shard.id) if claim_context(shard.context) else ()
     if box is None:
         none = torch.zeros(len(shard), 0, dtype=torch.bool)
-        whole = torch.zeros(0, dtype=torch.int64)
+        table = torch.zeros(0, dtype=torch.int64)
         empty = torch.zeros(0, 0)
         return RiskTable(
             *(shard.id, shard.y, clean.failed.cpu(), clean.predicted.cpu(), clean.tied.cpu()),
-            *(none, none, none.float(), whole, empty, whole, whole, torch.zeros(len(shard), 0)),
+            *(none, none, none.float(), table, empty, table, table, torch.zeros(len(shard), 0)),
             torch.zeros(len(shard), dtype=torch.int64),
             tuple(images),
         )
     drawn = box.draw(Rng(seed, "conditions", keys_of(shard.id).to(device)), place, samples)
-    said = _answers_under(subject, seeds, box, drawn.z, drawn.pattern, rows)
-    failed = said.failed.reshape(drawn.pattern.shape)
-    predicted = said.predicted.reshape(drawn.pattern.shape)
+    answers = _answers_under(subject, seeds, box, drawn.z, drawn.pattern, rows)
+    failed = answers.failed.reshape(drawn.pattern.shape)
+    predicted = answers.predicted.reshape(drawn.pattern.shape)
     # every failing sample has the same chance to be shown: the smallest random patterns are
     where = failed.nonzero()
     of, sample = where[drawn.pattern[failed].argsort(stable=True)[:SHOWN]].unbind(1)
@@ -285,8 +285,8 @@ def measure_shard(
         predicted=clean.predicted.cpu(),
         clean_tied=clean.tied.cpu(),
         failed=failed.cpu(),
-        tied=said.tied.reshape(failed.shape).cpu(),
-        margin=said.margin.reshape(failed.shape).cpu(),
+        tied=answers.tied.reshape(failed.shape).cpu(),
+        margin=answers.margin.reshape(failed.shape).cpu(),
         shown_seed=of.cpu() + offset,
         shown_z=drawn.z[of, sample].cpu(),
         shown_pattern=drawn.pattern[of, sample].cpu(),
@@ -315,7 +315,7 @@ def joined_tables(parts: Sequence[T]) -> T:
             return tuple(name for value in values for name in value)
         return first
 
-    names = [one.name for one in fields(cast(Any, parts[0]))]
+    names = [field_of.name for field_of in fields(cast(Any, parts[0]))]
     return type(parts[0])(
         **{name: joined([getattr(part, name) for part in parts]) for name in names}
     )
@@ -331,14 +331,16 @@ def _answers_under(
 ) -> Answers:
     """What the model says of every sample, image by image."""
     of = torch.arange(len(seeds), device=z.device).repeat_interleave(z.shape[1])
-    logits = asked_under(subject, box, seeds, of, z.flatten(0, 1), pattern.flatten(), rows=rows)
-    said = answered(logits, seeds.y[of])
-    label = stored_label(said.predicted, logits.shape[1], claim_context(seeds.context))
-    return said._replace(predicted=label)
+    logits = logits_under_conditions(
+        subject, box, seeds, of, z.flatten(0, 1), pattern.flatten(), rows=rows
+    )
+    answers = answered(logits, seeds.y[of])
+    label = stored_label(answers.predicted, logits.shape[1], claim_context(seeds.context))
+    return answers._replace(predicted=label)
 
 
 @torch.no_grad()  # no inference mode: what is made in it cannot be captured
-def asked_under(
+def logits_under_conditions(
     subject: Model,
     box: ConditionBox,
     seeds: Seeds,
@@ -370,16 +372,18 @@ def asked_under(
     logits = list[Tensor]()
     for part in _calls(len(z), tile, rows):
         x, y, *claims = (table[of[part]] for table in tables)
-        given = (x, y, z[part], pattern[part], *claims)
+        inputs = (x, y, z[part], pattern[part], *claims)
         if tile and isinstance(subject, nn.Module):
             from hardcase.graphs import replayed
 
             lanes = max(len(x) // tile, 1)
-            padded = (pad_rows(one, tile) for one in given)
-            found = replayed(subject, logits_of, *padded, kind=kind, lanes=lanes)[: len(x)]
+            padded = (pad_rows(tensor, tile) for tensor in inputs)
+            answered_logits = replayed(subject, logits_of, *padded, kind=kind, lanes=lanes)[
+                : len(x)
+            ]
         else:
-            found = logits_of(*given)
-        logits.append(found)
+            answered_logits = logits_of(*inputs)
+        logits.append(answered_logits)
     return torch.cat(logits)
 
 
@@ -390,9 +394,9 @@ def _calls(count: int, tile: int | None, rows: int) -> Iterator[slice]:
     if not tile:
         return chunks(count, rows)
     wide = LANES * tile
-    whole = count // wide * wide
-    single = (slice(at, min(at + tile, count)) for at in range(whole, count, tile))
-    return chain(chunks(whole, wide), single)
+    table = count // wide * wide
+    single = (slice(at, min(at + tile, count)) for at in range(table, count, tile))
+    return chain(chunks(table, wide), single)
 
 
 def with_pattern(origin: Seeds, pattern: Int[Tensor, " m"]) -> Seeds:
@@ -406,8 +410,8 @@ def answered(logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]) -> Answers:
     predicted = logits.argmax(1)
     broken = ~logits.isfinite().all(1)
     largest = logits == logits.amax(1, keepdim=True)
-    own = torch.zeros_like(largest).scatter_(1, y[:, None], value=True)
-    tied = (largest & own).any(1) & (largest & ~own).any(1) & ~broken
+    is_label = torch.zeros_like(largest).scatter_(1, y[:, None], value=True)
+    tied = (largest & is_label).any(1) & (largest & ~is_label).any(1) & ~broken
     return Answers((predicted != y) | broken, predicted, tied, margin(logits, y))
 
 
@@ -415,5 +419,5 @@ def seeds_of(shard: Images, box: ConditionBox, device: torch.device) -> Seeds:
     """Return images as seeds in a box: unchanged."""
     x = from_bytes(shard.x.to(device))
     z = torch.zeros(len(x), box.size, device=device)
-    claims = {name: one.to(device) for name, one in claim_context(shard.context).items()}
+    claims = {name: tensor.to(device) for name, tensor in claim_context(shard.context).items()}
     return Seeds(z, x, shard.y.to(device), torch.arange(len(x), device=device), claims)

@@ -26,8 +26,8 @@ from hardcase.conditions.declared import DECLARABLE
 from hardcase.conditions.risk import (
     ROWS,
     answered,
-    asked_under,
     joined_tables,
+    logits_under_conditions,
     seeds_of,
 )
 from hardcase.statistics import bounded_mean_interval
@@ -111,7 +111,7 @@ def wider_of_shard(
     codes = torch.cat([stretched(box, z, scale) for scale in scales])
     of = torch.arange(len(shard), device=device).repeat_interleave(samples).repeat(len(scales))
     pattern = drawn.pattern.flatten().repeat(len(scales))
-    logits = asked_under(model, box, seeds, of, codes, pattern, rows=rows)
+    logits = logits_under_conditions(model, box, seeds, of, codes, pattern, rows=rows)
     failed = answered(logits, seeds.y[of]).failed.cpu().reshape(len(scales), len(shard), samples)
     images = tuple(map(image_of, shard.id)) if claim_context(shard.context) else ()
     return WiderTable(shard.id, images, dict(zip(scales, failed.float().mean(2))))
@@ -121,13 +121,13 @@ def wider(tables: Sequence[WiderTable]) -> list[WiderRate]:
     """Return the failure rate at every scale, over all shards."""
     if not tables:
         return []
-    whole = joined_tables(tables)
-    found = list[WiderRate]()
-    for scale, shares in whole.shares.items():
+    table = joined_tables(tables)
+    rates = list[WiderRate]()
+    for scale, shares in table.shares.items():
         values = shares.double().numpy()
-        low, high = bounded_mean_interval(values, clusters=whole.image)
-        found.append(WiderRate(scale, float(values.mean()), low, high, len(values)))
-    return found
+        low, high = bounded_mean_interval(values, clusters=table.image)
+        rates.append(WiderRate(scale, float(values.mean()), low, high, len(values)))
+    return rates
 
 
 def stretched(box: ConditionBox, z: Float[Tensor, "m d"], scale: float) -> Float[Tensor, "m d"]:

@@ -22,10 +22,10 @@ from hardcase.conditions.risk import (
     RiskTable,
     Tell,
     answered,
-    asked_under,
+    iter_shards,
     joined_tables,
+    logits_under_conditions,
     seeds_of,
-    told_shards,
 )
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
@@ -158,15 +158,15 @@ class WorstCase:
         questions: where it still rises, more would be found.
         """
         most = int(self.queries.max())
-        found = self.searched <= 1
+        broken = self.searched <= 1
         budgets = [math.ceil(most / part) for part in (8, 4, 2, 1)]
-        shares = [float((found & (self.queries <= one)).double().mean()) for one in budgets]
-        return [{"queries": one, "share": share} for one, share in zip(budgets, shares)]
+        shares = [float((broken & (self.queries <= budget)).double().mean()) for budget in budgets]
+        return [{"queries": budget, "share": share} for budget, share in zip(budgets, shares)]
 
     def to_json(self) -> dict[str, Any]:
         """Return what run.json and report.json keep under ``least_scale`` and ``worst_case``."""
         least = self.least_scale
-        found = int((least <= 1).sum())
+        count = int((least <= 1).sum())
         return {
             "least_scale": {
                 "quantiles": _quantiles(least),
@@ -175,8 +175,8 @@ class WorstCase:
                 "bound": "upper",
             },
             "worst_case": {
-                "value": found / len(self),
-                "images_like_these": list(wilson_interval(found, len(self))),
+                "value": count / len(self),
+                "images_like_these": list(wilson_interval(count, len(self))),
                 "seeds": len(self),
                 "bound": "lower",
                 "curve": self.curve(),
@@ -200,11 +200,11 @@ def _curve(least: Float[Tensor, " n"], scales: Sequence[float]) -> list[dict[str
 def _quantiles(least: Float[Tensor, " n"]) -> dict[str, float | None]:
     """The 10 % quantile and the median by rank; None where they lie above the range."""
     values = least.double().sort().values
-    found = dict[str, float | None]()
+    severities = dict[str, float | None]()
     for part in (0.1, 0.5):
         value = float(values[math.ceil(part * len(values)) - 1])
-        found[f"{part:g}"] = value if value <= 1 else None
-    return found
+        severities[f"{part:g}"] = value if value <= 1 else None
+    return severities
 
 
 def measure_worst(
@@ -251,15 +251,15 @@ def measure_worst(
         if size != len(images):
             raise Problem(f"failing conditions of {size} images are given for {len(images)}.")
     parts = list[WorstCase]()
-    for before, shard in told_shards(images, SHARD, tell):
+    for before, shard in iter_shards(images, SHARD, tell):
         rows = slice(before, before + len(shard))
         tried = list[tuple[str, Failing]]()
         if table is not None:
             drawn = (table.least_z[rows], table.least_pattern[rows], (table.failing > 0)[rows])
             tried.append(("draws", drawn))
         for one in others:
-            known = (one.z[rows], one.pattern[rows], (one.searched <= 1)[rows])
-            tried.append(("other models", known))
+            starting = (one.z[rows], one.pattern[rows], (one.searched <= 1)[rows])
+            tried.append(("other models", starting))
         search = _ShardSearch(subject, shard, box, seed)
         parts.append(search.measured(tried, gradients, queries, alone=alone))
     return joined_tables(parts)
@@ -299,17 +299,17 @@ class _ShardSearch:
         found = dict[str, Failing]()
         graded = self.subject.offers == "gradients"
         if graded:
-            found["gradients"], asked = self._climbed(self.box, right, gradients, ROUNDS)
+            found["gradients"], queries_spent = self._climbed(self.box, right, gradients, ROUNDS)
         if queries or not graded:
             evolution = Evolution(pairs=5, spread=0.3, growth=1.5, most=1.0, bisections=0)
             budget = Budget(queries=queries or QUERIES)
             found["queries"], more = self._narrowed(self.box, right, evolution, budget, ROUNDS)
-            asked = asked if graded else more
-        least = {name: self._least(origin, one, wrong) for name, one in found.items()}
-        codes = [(least[name], *one[:2]) for name, one in found.items()]
-        for name, one in tried:
-            value = self._least(origin, one, wrong)
-            codes.append((value, *one[:2]))
+            queries_spent = queries_spent if graded else more
+        least = {name: self._least(origin, column, wrong) for name, column in found.items()}
+        codes = [(least[name], *column[:2]) for name, column in found.items()]
+        for name, column in tried:
+            value = self._least(origin, column, wrong)
+            codes.append((value, *column[:2]))
             least[name] = torch.minimum(least[name], value) if name in least else value
         best = torch.stack([value for value, _, _ in codes]).argmin(0)
         place = torch.arange(len(self.images))
@@ -325,7 +325,7 @@ class _ShardSearch:
             alone=single,
             z=torch.stack([z for _, z, _ in codes])[best, place],
             pattern=torch.stack([pattern for _, _, pattern in codes])[best, place],
-            queries=asked,
+            queries=queries_spent,
         )
 
     def _alone(
@@ -334,13 +334,13 @@ class _ShardSearch:
         declared = self.box.conditions
         single = Conditions({name: declared.ranges[name]}, name=declared.name)
         box = condition_box(single, self.box.space.shape)
-        own = replace(self, box=box)
+        bounded = replace(self, box=box)
         origin = seeds_of(self.images, box, self.subject.device)
         if box.size == 1:
-            found = own._scanned(origin)
+            found = bounded._scanned(origin)
         else:
-            found, _ = own._climbed(box, right, max(gradients, 1), 0)
-        return own._least(origin, found, wrong)
+            found, _ = bounded._climbed(box, right, max(gradients, 1), 0)
+        return bounded._least(origin, found, wrong)
 
     def _scanned(self, origin: Seeds) -> Failing:
         """The first failure on the way to either end of a single coordinate: a few steps are enough
@@ -363,7 +363,7 @@ class _ShardSearch:
         """Failures by gradients: from the unchanged image, then from elsewhere in the whole box."""
         budget = Budget(gradients=gradients)
         adam = AdamAscent(step_size=3.0 / gradients)
-        first, asked = self._narrowed(box, right, adam, budget, rounds)
+        first, queries_spent = self._narrowed(box, right, adam, budget, rounds)
         # The second climb starts at random places: from the unmodified image alone, gradients that
         # are 0 there (saturated or masked) would find nothing and look like robustness.
         left = right[~first[2][right]]
@@ -371,7 +371,7 @@ class _ShardSearch:
         again, more = self._narrowed(box, left, elsewhere, budget, 0)
         new = again[2]
         z = torch.where(new[:, None], again[0], first[0])
-        return (z, first[1], first[2] | new), asked + more
+        return (z, first[1], first[2] | new), queries_spent + more
 
     def _narrowed(
         self,
@@ -400,12 +400,12 @@ class _ShardSearch:
             # Images whose boxes have the same scale are searched together. Halving means there are
             # at most 2^rounds scales, whatever the number of images.
             for scale in sorted(set(middle[open_rows].tolist())):
-                own = open_rows[middle[open_rows] == scale]
-                found = self._search(box.scaled(scale), own, _scaled(way, scale), budget)
-                asked[own] += torch.where(fails[own], 0, found.queries.cpu())
-                hit = own[found.findings.seed]
+                bounded = open_rows[middle[open_rows] == scale]
+                found = self._search(box.scaled(scale), bounded, _scaled(way, scale), budget)
+                asked[bounded] += torch.where(fails[bounded], 0, found.queries.cpu())
+                hit = bounded[found.findings.seed]
                 z[hit], fails[hit], high[hit] = found.findings.code, True, scale
-                low[own[~torch.isin(own, hit)]] = scale
+                low[bounded[~torch.isin(bounded, hit)]] = scale
         return (z, torch.zeros_like(asked), fails), asked
 
     def _search(
@@ -449,7 +449,9 @@ class _ShardSearch:
         rows = torch.arange(len(z), device=z.device)
         rows = rows if only is None else rows[only]
         if len(rows):
-            logits = asked_under(self.subject, self.box, origin, rows, z[rows], pattern[rows])
+            logits = logits_under_conditions(
+                self.subject, self.box, origin, rows, z[rows], pattern[rows]
+            )
             fails[rows] = answered(logits, origin.y[rows]).failed
         return fails
 

@@ -53,19 +53,19 @@ class MixedSizes(Problem):
     """Images of several sizes, the shortest side of which is `side`."""
 
     def __init__(self, seen: str, side: int, taken: Sequence[int] = ()) -> None:
-        fitting = [one for one in (USUAL_SIDE, *sorted(taken, reverse=True)) if one in taken]
-        best = next((one for one in fitting if one <= side), min(taken, default=0))
-        said = best or min(side, USUAL_SIDE)
+        fitting = [width for width in (USUAL_SIDE, *sorted(taken, reverse=True)) if width in taken]
+        best = next((width for width in fitting if width <= side), min(taken, default=0))
+        shown_side = best or min(side, USUAL_SIDE)
         if len(taken) > 1:
             why = f"the model takes images of {min(taken)} to {max(taken)} pixels"
         elif taken:
             why = f"the model takes {best} pixels"
         else:
-            why = f"if the model takes {said} pixels"
+            why = f"if the model takes {shown_side} pixels"
         super().__init__(
             f"the images have different sizes: {seen}.",
             "A classifier is tested on images of one size.",
-            fix=f"?resize={said}&crop=center after the path, {why}",
+            fix=f"?resize={shown_side}&crop=center after the path, {why}",
         )
         self.seen = seen
         self.side = side

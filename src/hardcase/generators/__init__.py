@@ -8,11 +8,11 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.generators.adapters import (
+        CachedCodes as CachedCodes,
         Coder as Coder,
         Decoder as Decoder,
         Inverted as Inverted,
-        Recalled as Recalled,
-        Supplied as Supplied,
+        UserGenerator as UserGenerator,
         coder as coder,
     )
     from hardcase.generators.build import (

@@ -6,7 +6,8 @@ What a generator may offer, and who asks for it:
 * ``encode(x)`` or ``encode(x, y)`` to a code of any shape (or to a tuple that begins with it), and
   ``decode(z)`` or ``decode(z, y)`` to images in [0, 1]: SINVAD, ARGUS, crossings;
 * ``sample(y, rng)`` to codes and images of given classes, ``latent`` and ``layers`` (its places):
-  feature perturbation, see `Supplied`, and `Decoder` and `Recalled` for autoencoders of ours;
+  feature perturbation, see `UserGenerator`, and for autoencoders of ours `Decoder` and
+  `CachedCodes`;
 * only ``forward(z, y)`` with ``latent``, as GANs have it: codes of images are found by descent.
 """
 
@@ -71,17 +72,17 @@ class Coder(nn.Module):
         self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
     ) -> tuple[Tensor, Tensor]:
         """The code of each image, and (as VAEs give) the logarithm of a variance, which is 0."""
-        given = (x, y)[: 1 + _takes(self.net.encode, 2)]
+        arguments = (x, y)[: 1 + _takes(self.net.encode, 2)]
         with guarded(f"generator {type(self.net).__name__}"):
-            code = _code(self.net.encode(*given))
+            code = _code(self.net.encode(*arguments))
         return code, torch.zeros_like(code)
 
     def decode(self, z: Tensor, y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
         """The image that each code stands for."""
-        given = (z, y)[: 1 + bool(self.labels)]
+        decoder_arguments = (z, y)[: 1 + bool(self.labels)]
         with guarded(f"generator {type(self.net).__name__}"):
-            made = self.net.decode(*given)
-        image = getattr(made, "sample", made)
+            decoded = self.net.decode(*decoder_arguments)
+        image = getattr(decoded, "sample", decoded)
         if not isinstance(image, Tensor) or tuple(image.shape) != (len(z), *self.shape):
             shape = tuple(getattr(image, "shape", ())) or type(image).__name__
             raise Problem(
@@ -199,24 +200,30 @@ class _Signed(nn.Module):
         return _code(self.net.encode(2 * x - 1))
 
     def decode(self, z: Tensor) -> Tensor:
-        made = self.net.decode(z)
-        image: Tensor = getattr(made, "sample", made)
+        decoded = self.net.decode(z)
+        image: Tensor = getattr(decoded, "sample", decoded)
         return (image + 1) / 2
 
 
 def _takes(method: Callable[..., Any], count: int) -> bool:
     """Whether so many arguments without a default, or named `y`, can be given by place."""
-    known = list(inspect.signature(method).parameters.values())[:count]
-    needed = [one for one in known if one.default is inspect.Parameter.empty or one.name == "y"]
-    return len(needed) == count and all(one.kind is not one.KEYWORD_ONLY for one in needed)
+    parameters = list(inspect.signature(method).parameters.values())[:count]
+    needed = [
+        parameter
+        for parameter in parameters
+        if parameter.default is inspect.Parameter.empty or parameter.name == "y"
+    ]
+    return len(needed) == count and all(
+        parameter.kind is not parameter.KEYWORD_ONLY for parameter in needed
+    )
 
 
-def _code(given: Any) -> Tensor:
+def _code(arguments: Any) -> Tensor:
     """The code in whatever an encoder gives: a tensor, a tuple's first, or that of diffusers."""
-    if hasattr(given, "latent_dist"):
-        given = given.latent_dist.mode()
-    given = getattr(given, "latents", given)
-    first = given[0] if isinstance(given, tuple | list) and given else given
+    if hasattr(arguments, "latent_dist"):
+        arguments = arguments.latent_dist.mode()
+    arguments = getattr(arguments, "latents", arguments)
+    first = arguments[0] if isinstance(arguments, tuple | list) and arguments else arguments
     if not isinstance(first, Tensor):
         raise Problem(f"the generator's encode gave a {type(first).__name__}, not a tensor.")
     return first
@@ -273,7 +280,7 @@ class Decoder(NormalCodes):
         return torch.sigmoid(h).reshape(len(z), *self.shape)
 
 
-class Recalled(nn.Module):
+class CachedCodes(nn.Module):
     """A VQ-VAE as a generator of given classes: its samples are real images as it gives them back.
 
     A sample is the code of an image of its class, moved up to a tenth of the way to that of another
@@ -290,7 +297,7 @@ class Recalled(nn.Module):
         >>> images = toy_images(8)
         >>> net = hc.generators.VqVae(1, images.x.shape[2], width=4, code=2, book=4).eval()
         >>> label = torch.tensor([2])
-        >>> z, x = hc.generators.Recalled(net, images).sample(label, torch.Generator())
+        >>> z, x = hc.generators.CachedCodes(net, images).sample(label, torch.Generator())
         >>> x.shape == (1, *images.x.shape[1:])
         True
     """
@@ -302,8 +309,8 @@ class Recalled(nn.Module):
         self.shape = net.shape
         self.latent = math.prod(net.code_shape)
         with torch.no_grad():
-            some = net.encode(from_bytes(images.x[:64].to(_device(net))))
-        self.unit = float(some.std().clamp_min(1e-6))
+            codes = net.encode(from_bytes(images.x[:64].to(_device(net))))
+        self.unit = float(codes.std().clamp_min(1e-6))
 
     early = (1,)
 
@@ -334,7 +341,7 @@ class Recalled(nn.Module):
         return self.net.encode(x).flatten(1) / self.unit
 
 
-class Supplied(NormalCodes):
+class UserGenerator(NormalCodes):
     """A generator of somebody else's: a module ``z, y -> images in [0, 1]`` with two attributes.
 
     `latent` is the length of its code, `layers` are the names of submodules, in the order in which
@@ -354,7 +361,7 @@ class Supplied(NormalCodes):
         ...         self.stem = torch.nn.Linear(4, 64)
         ...     def forward(self, z, y):
         ...         return self.stem(z).sigmoid().reshape(-1, 1, 8, 8)
-        >>> hc.generators.Supplied(Dense()).shape
+        >>> hc.generators.UserGenerator(Dense()).shape
         (1, 8, 8)
     """
 

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from hardcase import registry
 from hardcase.errors import Problem, choice
 from hardcase.generators.adapters import (
+    CachedCodes,
     Decoder,
     Inverted,
-    Recalled,
-    Supplied,
+    UserGenerator,
     coder,
     from_diffusers,
     supplied_card,
@@ -26,7 +26,7 @@ from hardcase.generators.adapters import (
 from hardcase.generators.quality import Family, measure
 from hardcase.models.load import from_file
 from hardcase.models.subject import Subject
-from hardcase.randomness import own_randomness
+from hardcase.randomness import named_randomness
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, latent
 from hardcase.spaces.pixel import Pixels
@@ -116,7 +116,7 @@ def trained_generator(
         options: The family's own: `beta` of a VAE; `mix`, `latent_weight`, `image_weight`,
             `joint_epochs`, `reduction` of a VQ-VAE; `flips` of a GAN.
     """
-    asked = {key: value for key, value in locals().items() if key != "options"}
+    arguments = {key: value for key, value in locals().items() if key != "options"}
     row = _row(family, kind)
     family_parts: Family = row.facts["how"]
     for key in options:
@@ -146,13 +146,13 @@ def trained_generator(
     def begun() -> nn.Module:
         """This very network as the family's usual options train it."""
         first = {key: value for key, value in options.items() if key in BEGUN}
-        return trained_generator(**asked, **first)[0]
+        return trained_generator(**arguments, **first)[0]
 
     def train(net: nn.Module, how: Mapping[str, Any]) -> History:
         limit = 60 * (settings.get("minutes") or math.inf)
         training = {**how, "name": row.name, "limit": limit}
-        given = {**settings, "begun": begun}
-        return family_parts.train(net, images_train, recipe, given, training)
+        begun_settings = {**settings, "begun": begun}
+        return family_parts.train(net, images_train, recipe, begun_settings, training)
 
     shown = images_test
     if channels > 1 and steady(torch.device(device)):
@@ -186,19 +186,19 @@ def load_generator(
 
 def families() -> dict[str, dict[str, registry.Part]]:
     """The rows of generators that can be trained, by family and kind."""
-    found = dict[str, dict[str, registry.Part]]()
+    by_family = dict[str, dict[str, registry.Part]]()
     for row in registry.parts("generator").values():
         if "how" in row.facts:
-            found.setdefault(row.facts["family"], {})[row.facts["kind"]] = row
-    return found
+            by_family.setdefault(row.facts["family"], {})[row.facts["kind"]] = row
+    return by_family
 
 
 def _row(family: str, kind: str | None) -> registry.Part:
     """The row of this kind, or of the kind that the family's name alone stands for."""
-    known = families()
+    every_kind = families()
     studies = {
-        "diffusion": family not in known,
-        "vae:hierarchical": kind not in known.get(family, ()),
+        "diffusion": family not in every_kind,
+        "vae:hierarchical": kind not in every_kind.get(family, ()),
     }
     for name in (family, f"{family}:{kind}"):
         if studies.get(name):
@@ -206,9 +206,9 @@ def _row(family: str, kind: str | None) -> registry.Part:
                 f"{name} needs what the extra 'studies' brings, which is not installed.",
                 fix="pip install 'hardcase[studies]'",
             )
-    if family not in known:
-        raise choice("generator", family, sorted(known))
-    kinds = known[family]
+    if family not in every_kind:
+        raise choice("generator", family, sorted(every_kind))
+    kinds = every_kind[family]
     if kind is None:
         kind = next(iter(kinds.values())).facts["how"].kind
     if kind not in kinds:
@@ -219,7 +219,7 @@ def _row(family: str, kind: str | None) -> registry.Part:
 def _from_config(config: Mapping[str, Any]) -> nn.Module:
     row = _row(config["family"], config["kind"])
     shape = (config[key] for key in ("channels", "size", "classes", "latent"))
-    with own_randomness(config["seed"], "generators", row.name):
+    with named_randomness(config["seed"], "generators", row.name):
         net: nn.Module = row.make(*shape, **row.preset)
         return net
 
@@ -232,12 +232,12 @@ def _yardstick(images: Images, judge: Judge, device: torch.device | str) -> str:
     return digest([images.hash, digest_tensors({"logits": logits})])
 
 
-def check_labels_kept(card: Mapping[str, Any], *, refuse: bool) -> None:
+def check_agreement(card: Mapping[str, Any], *, refuse: bool) -> None:
     """Failures on images whose reconstruction loses the label say more of the generator."""
-    kept = card.get("reconstruction_agreement")
-    if kept is None or kept >= KEPT:
+    agreement = card.get("reconstruction_agreement")
+    if agreement is None or agreement >= KEPT:
         return
-    what = f"the generator's reconstructions keep only {kept:.0%} of the labels."
+    what = f"the generator's reconstructions keep only {agreement:.0%} of the labels."
     why = "What is found in its codes would say more of the generator than of the model."
     if not refuse:
         _log.warning("%s %s", what, why)
@@ -252,7 +252,7 @@ def check_labels_kept(card: Mapping[str, Any], *, refuse: bool) -> None:
 
 # The generator of a campaign: the one that was named or the method's own, and its space.
 
-MEASURED_OWN = 500
+MEASURED_IMAGES = 500
 """Images with which a generator of the user's own is measured."""
 
 
@@ -304,8 +304,8 @@ class GeneratorSelection:
         if family == "diffusers" and not self.perturbs:
             return self._measured(from_diffusers(Path(rest).expanduser()), named)
         if family not in families():
-            known = [*families(), *([] if self.perturbs else ["pixels", "diffusers:PATH"])]
-            raise choice(f"generator for {self.method}", family, [*known, "FILE.py:FACTORY"])
+            kinds = [*families(), *([] if self.perturbs else ["pixels", "diffusers:PATH"])]
+            raise choice(f"generator for {self.method}", family, [*kinds, "FILE.py:FACTORY"])
         kind = "" if rest == self.data else rest
         if self.perturbs and family == "vae":
             kind = _conditional(kind)
@@ -327,12 +327,12 @@ class GeneratorSelection:
                     **self.training,
                 )
         if not self.perturbs or family == "vqvae":
-            check_labels_kept(card, refuse=self.refuse)
+            check_agreement(card, refuse=self.refuse)
         return Generator(family, net.to(self.subject.device), card)
 
     def _with_places(self, net: nn.Module, name: str) -> Generator:
         """A generator of the user's own, whose activations are perturbed."""
-        generator = Supplied(net.to(self.subject.device))
+        generator = UserGenerator(net.to(self.subject.device))
         if generator.shape != self.shape:
             raise Problem(f"{name} makes images of {generator.shape}; the data has {self.shape}.")
         return Generator("supplied", generator, supplied_card(net, name))
@@ -341,12 +341,12 @@ class GeneratorSelection:
         """A generator of the user's own, in whose codes is searched; it is measured as ours are."""
         device = self.subject.device
         classes = len(self.example.classes)
-        made = coder(net.to(device).eval(), shape=self.shape, classes=classes)
-        some = self.example.sample(count=min(MEASURED_OWN, len(self.example)), seed=0)
-        quality = measure(made, some, self._logits, device=device)
+        adapted = coder(net.to(device).eval(), shape=self.shape, classes=classes)
+        sample = self.example.sample(count=min(MEASURED_IMAGES, len(self.example)), seed=0)
+        quality = measure(adapted, sample, self._logits, device=device)
         card = {**supplied_card(net, name), **quality}
-        check_labels_kept(card, refuse=self.refuse)
-        return Generator("own", made, card)
+        check_agreement(card, refuse=self.refuse)
+        return Generator("own", adapted, card)
 
     @property
     def _logits(self) -> Callable[[Tensor], Tensor] | None:
@@ -373,7 +373,7 @@ class GeneratorSelection:
         if made.family == "vae":
             return Decoder(made.net)  # type: ignore[arg-type]  # a Vae, by its family
         if made.family == "vqvae":
-            return Recalled(made.net, self.images(self.split))  # type: ignore[arg-type]  # likewise
+            return CachedCodes(made.net, self.images(self.split))  # type: ignore[arg-type]  # likewise
         return made.net
 
 

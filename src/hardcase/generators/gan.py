@@ -16,10 +16,10 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from hardcase.errors import Problem
 from hardcase.generators.quality import LAWS, Family, Settings, measure_samples
-from hardcase.randomness import own_randomness
+from hardcase.randomness import named_randomness
 from hardcase.registry import generator
 from hardcase.training.cards import History, TrainingRecipe
-from hardcase.training.loop import Player, average, duel
+from hardcase.training.loop import Player, average, train_adversarially
 from hardcase.types import Images
 
 
@@ -254,7 +254,7 @@ def train_gan(
     **how: Any,
 ) -> History:
     """Train `net` against a critic."""
-    with own_randomness(seed, "critic"):
+    with named_randomness(seed, "critic"):
         width = min(128, net.width)
         critic = Critic(net.shape[0], net.classes, width=width).to(device)
     player = copy.deepcopy(net).to(device)
@@ -279,7 +279,7 @@ def train_gan(
         Player(nets=[critic], loss=judge, lr=2 * recipe.lr, betas=(0.0, 0.9)),
         Player(nets=[player], loss=fool, lr=recipe.lr, betas=(0.0, 0.9)),
     )
-    history = duel(
+    history = train_adversarially(
         players,
         images,
         recipe,

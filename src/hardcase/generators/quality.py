@@ -68,10 +68,12 @@ def measure(
         "reconstruction_agreement": None,
     }
     if judge is not None:
-        own, kept = (predict(judge, part, device=device) for part in (images, decoded))
-        entries["judge_accuracy"] = _share(own == images.y)
-        entries["reconstruction_accuracy"] = _share(kept == images.y)
-        entries["reconstruction_agreement"] = _share(kept == own)
+        predicted, predicted_decoded = (
+            predict(judge, part, device=device) for part in (images, decoded)
+        )
+        entries["judge_accuracy"] = _share(predicted == images.y)
+        entries["reconstruction_accuracy"] = _share(predicted_decoded == images.y)
+        entries["reconstruction_agreement"] = _share(predicted_decoded == predicted)
     return entries
 
 
@@ -89,13 +91,13 @@ def measure_samples(
     label = torch.arange(k, device=device).repeat(per_class)
     noise = stream(0, "samples", device=torch.device(device))
     sample: Any = net.sample  # a family's own method
-    made = torch.cat(
+    varied = torch.cat(
         [to_bytes(sample(label[rows], noise)[1]).cpu() for rows in chunks(len(label), 250)]
     )
     groups = [images.x[images.y == c] for c in range(k)]
     real = torch.stack([from_bytes(group).std(0).mean() for group in groups if len(group) > 1])
-    spread = from_bytes(made).reshape(per_class, k, -1).std(0).mean()
-    samples = Images(made, label.cpu(), tuple(map(str, range(len(label)))), images.classes)
+    spread = from_bytes(varied).reshape(per_class, k, -1).std(0).mean()
+    samples = Images(varied, label.cpu(), tuple(map(str, range(len(label)))), images.classes)
     entries: dict[str, Any] = {
         "diversity": float(spread / real.mean()),
         "measured_images": len(label),
@@ -155,9 +157,9 @@ def write(path: Path, rows: Sequence[UInt8[Tensor, "_ c h w"]], *, zoom: int = 2
 
 def draw_reconstructions(folder: Path, net: nn.Module, images: Images, *, count: int = 20) -> Path:
     """``reconstructions.png``: images above, what the generator gives back below."""
-    some = images.sample(count=count, seed=0)
-    decoded = reconstructions(net, some, device=next(net.parameters()).device)
-    return write(folder / "reconstructions.png", [some.x, decoded.x])
+    sample = images.sample(count=count, seed=0)
+    decoded = reconstructions(net, sample, device=next(net.parameters()).device)
+    return write(folder / "reconstructions.png", [sample.x, decoded.x])
 
 
 @torch.no_grad()
@@ -218,17 +220,17 @@ def check_samples(
 ) -> bool:
     """Whether most of `verifiers` know the images well enough to be asked about samples."""
     accept = majority(verifiers)
-    some = real.sample(count=min(count, len(real)), seed=seed)
-    known = float(accept(from_bytes(some.x.to(device)), some.y.to(device)).double().mean())
-    if known < READABLE:
+    sample = real.sample(count=min(count, len(real)), seed=seed)
+    readable = float(accept(from_bytes(sample.x.to(device)), sample.y.to(device)).double().mean())
+    if readable < READABLE:
         return False
     wanted = labels.repeat(-(-count // len(labels)))[:count].to(device)
     x = generator.sample(wanted, stream(seed, "readable", device=device))[1]
     share = float(accept(from_bytes(to_bytes(x)), wanted).double().mean())
-    if share < READABLE * known:
+    if share < READABLE * readable:
         raise Problem(
             f"most of {len(verifiers)} independent networks recognise only {share:.0%} of the"
-            f" generator's samples, and {known:.0%} of real images.",
+            f" generator's samples, and {readable:.0%} of real images.",
             "Seeds would not show what they are called.",
             fix="a generator trained longer, or another --generator; --witness none checks nothing",
         )
@@ -272,12 +274,12 @@ def verified_seeds(
     others = majority(verifiers)
 
     def accept(x: Tensor, y: Tensor) -> Bool[Tensor, " m"]:
-        own = subject(x).logits.argmax(1).to(y.device) == y
-        both = own
+        predicted = subject(x).logits.argmax(1).to(y.device) == y
+        both = predicted
         if verifiers:
-            both = own & others(x, y)
+            both = predicted & others(x, y)
         tally["generated"] += len(y)
-        tally["correctly_classified"] += int(own.sum())
+        tally["correctly_classified"] += int(predicted.sum())
         tally["verified"] += int(both.sum())
         return both
 

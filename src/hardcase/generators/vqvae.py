@@ -17,11 +17,11 @@ from torch.nn import functional
 
 from hardcase.errors import Problem
 from hardcase.generators.quality import LAWS, Family, Settings, measure
-from hardcase.randomness import own_randomness
+from hardcase.randomness import named_randomness
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
 from hardcase.training.cards import History, TrainingRecipe, pick
-from hardcase.training.loop import Goal, Player, duel, fit
+from hardcase.training.loop import Goal, Player, fit, train_adversarially
 from hardcase.training.monitor import refuse_long
 from hardcase.types import Images
 
@@ -189,12 +189,12 @@ class Codebooks(nn.Module):
 
     def nearest(self, z: Float[Tensor, "m d h w"]) -> Int[Tensor, "m r h w"]:
         """The codes of every level nearest to what is left of each position."""
-        found = list[Tensor]()
+        codes = list[Tensor]()
         left = z
         for book in self._books():
-            found.append(book.nearest(left))
-            left = left - book.embed(found[-1])
-        return torch.stack(found, 1)
+            codes.append(book.nearest(left))
+            left = left - book.embed(codes[-1])
+        return torch.stack(codes, 1)
 
     def embed(self, index: Int[Tensor, "m r h w"]) -> Float[Tensor, "m d h w"]:
         parts = [book.embed(index[:, level]) for level, book in enumerate(self._books())]
@@ -558,17 +558,17 @@ def train_jointly(
     **how: Any,
 ) -> History:
     """Train a VQ-VAE further, so that interpolated codes look real to two discriminators."""
-    with own_randomness(seed, "discriminators"):
+    with named_randomness(seed, "discriminators"):
         latent = latent_discriminator(net).to(device)
         image = image_discriminator(net).to(device)
 
     def generator(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         z = net.encode(x)
-        own = own_loss(net, x, noise, z=z, reduction=reduction)
+        loss = own_loss(net, x, noise, z=z, reduction=reduction)
         code = _mixed(z, y, mix, noise)
         picture = net.render(net.book.quantise(code)).clamp(0, 1)  # as the discriminator sees it
         fooled = weights[0] * functional.softplus(-latent(code)).mean()
-        return own + fooled + weights[1] * functional.softplus(-image(picture)).mean()
+        return loss + fooled + weights[1] * functional.softplus(-image(picture)).mean()
 
     def discriminate(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         with torch.no_grad():
@@ -586,7 +586,7 @@ def train_jointly(
         Player(nets=[net], loss=generator, lr=recipe.lr),
         Player(nets=[latent, image], loss=discriminate, lr=recipe.lr),
     )
-    return duel(players, images, recipe, seed=seed, device=device, **how)
+    return train_adversarially(players, images, recipe, seed=seed, device=device, **how)
 
 
 def _mixed(z: Tensor, y: Int[Tensor, " m"], mix: float, noise: torch.Generator) -> Tensor:

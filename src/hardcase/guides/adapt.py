@@ -96,6 +96,7 @@ def greedy_cover(
         adds = fresh.amax(1)
         best = (fresh == adds[:, None]).int().argmax(1)  # the first place that adds most
         spare = order.gather(1, filled[:, None]).squeeze(1)
+        # Once every unit is covered, records are repeated in the order of what they cover alone.
         pick = torch.where(adds > 0, best, spare)
         filled = (filled + (adds == 0).long()) % known.sum(1).clamp_min(1)
         left = left & ~covered.gather(1, pick[:, None, None].expand(-1, 1, covered.shape[2]))
@@ -112,10 +113,10 @@ def breed(
         order = rng.permutation(groups, parents.shape[1])
         return parents.gather(1, order[..., None].expand_as(parents))
 
-    one, two = (shuffled().repeat_interleave(2, 1) for _ in range(2))
-    mask = rng.uniform(groups, one.shape[1:]) < 0.5
-    noise = rng.normal(groups, one.shape[1:])
-    return (torch.where(mask, one, two) + noise).clamp(-LIMIT, LIMIT)
+    first, second = (shuffled().repeat_interleave(2, 1) for _ in range(2))
+    mask = rng.uniform(groups, first.shape[1:]) < 0.5
+    noise = rng.normal(groups, first.shape[1:])
+    return (torch.where(mask, first, second) + noise).clamp(-LIMIT, LIMIT)
 
 
 # Strategy vectors in use and what each of them covered.
@@ -154,8 +155,8 @@ class Pools:
         if self.each:
             need = 1
         over = (self.used + need > size) | (self.used < 0)
-        asked = torch.zeros_like(over).index_fill_(0, group, True)
-        self._renew((over & asked).nonzero().squeeze(1), rng)
+        in_group = torch.zeros_like(over).index_fill_(0, group, True)
+        self._renew((over & in_group).nonzero().squeeze(1), rng)
         vector = self.pool[group, (self.used[group] + turn) % size]
         self.used = self.used.index_add(0, group, torch.ones_like(group))
         self.current[rows] = vector

@@ -214,30 +214,30 @@ class Archive:
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
         """By how many levels a candidate would lift its cell: reached, failing, witnessed."""
         _, cell, level = self._placed(probe)
-        known = torch.maximum(self.base["level"], self.own["level"]).to(cell.device)
-        lifted = (level - known[cell]).clamp_min(0)
+        level_before = torch.maximum(self.base["level"], self.own["level"]).to(cell.device)
+        lifted = (level - level_before[cell]).clamp_min(0)
         return torch.where(level == UNSEEN, 0, lifted).to(probe.logits.dtype)
 
     def update(self, probe: Probe) -> None:
         features, cell, level = self._placed(probe)
-        kept = (unseen(probe) & (level > UNSEEN)).nonzero().squeeze(1)
-        if not len(kept):
+        lifting = (unseen(probe) & (level > UNSEEN)).nonzero().squeeze(1)
+        if not len(lifting):
             return
         if "row" in probe.targets:
             with torch.no_grad():
                 score = self.objective(probe)
             self.parents.add(
-                row_of(probe)[kept],
-                cell[kept],
-                self.grid.scaled(features[kept]),
-                score[kept],
-                probe.z[kept],
+                row_of(probe)[lifting],
+                cell[lifting],
+                self.grid.scaled(features[lifting]),
+                score[lifting],
+                probe.z[lifting],
             )
-        reached = cell[kept].cpu()
+        reached = cell[lifting].cpu()
         self.own["visits"] += torch.bincount(reached, minlength=len(self.grid))
         here = torch.zeros_like(self.own["level"]).index_fill_(0, reached, REACHED)
         self.own["level"] = torch.maximum(self.own["level"], here)
-        failing = kept[level[kept] >= FAILING]
+        failing = lifting[level[lifting] >= FAILING]
         if len(failing):
             self._keep(probe, failing, cell, level)
 
@@ -302,7 +302,7 @@ class Archive:
     ) -> None:
         """Put the best of these rows into their cells where they are better than what is there."""
         claims = claim_context(probe.origin.context)
-        found = {
+        candidates = {
             "level": level[rows].cpu(),
             "distance": self.distance(probe)[rows].float().cpu(),
             "seed": probe.origin.id[rows].cpu(),
@@ -313,24 +313,24 @@ class Archive:
         }
         place = cell[rows].cpu()
         order = torch.arange(len(rows))
-        for key in (found["seed"], found["distance"], -found["level"], place):
+        for key in (candidates["seed"], candidates["distance"], -candidates["level"], place):
             order = order[key[order].argsort(stable=True)]
         best = order[ordinal(place[order]) == 0]
         fresh = _empty(len(self.grid))
         for name in ELITE:
-            fresh[name][place[best]] = found[name][best]
+            fresh[name][place[best]] = candidates[name][best]
         self.own = _merged([self.own, fresh])
 
 
 def _empty(cells: int) -> State:
-    whole = torch.zeros(cells, dtype=torch.int64)
+    zeros = torch.zeros(cells, dtype=torch.int64)
     return {
-        "level": whole.clone(),
+        "level": zeros.clone(),
         "distance": torch.full((cells,), torch.inf),
-        "seed": whole + torch.iinfo(torch.int64).max,
-        "expected": whole - 1,
-        "predicted": whole - 1,
-        **{name: whole.clone() for name in COUNTS},
+        "seed": zeros + torch.iinfo(torch.int64).max,
+        "expected": zeros - 1,
+        "predicted": zeros - 1,
+        **{name: zeros.clone() for name in COUNTS},
     }
 
 
@@ -412,8 +412,8 @@ class _Parents:
         new = new[stays]
         # A full table gives up a slot: the cell that pointed to it is empty again.
         gone = self.cell[rows[new], slot]
-        taken = gone >= 0
-        self.slot[rows[new][taken], gone[taken]] = -1
+        freed = gone >= 0
+        self.slot[rows[new][freed], gone[freed]] = -1
         self._put(new, slot, rows, values)
 
     def _put(
@@ -424,7 +424,7 @@ class _Parents:
         values: Mapping[str, Tensor],
     ) -> None:
         """Write the chosen candidates into the slots of their seeds."""
-        own = rows[chosen]
-        self.slot[own, values["cell"][chosen]] = slot
+        owners = rows[chosen]
+        self.slot[owners, values["cell"][chosen]] = slot
         for name, value in values.items():
-            getattr(self, name)[own, slot] = value[chosen]
+            getattr(self, name)[owners, slot] = value[chosen]

@@ -156,13 +156,13 @@ class Corpus:
         if gain is None or last is not probe:
             gain = self.novelty.gain(probe)
         sound = ~self.oracle(probe) & probe.logits.isfinite().all(1)
-        kept = (sound & ((gain > 0) | self._first(probe))).nonzero().squeeze(1)
+        gaining = (sound & ((gain > 0) | self._first(probe))).nonzero().squeeze(1)
         if bool(sound.all()):
             self.novelty.update(probe)
         elif bool(sound.any()):
             self.novelty.update(take(probe, sound.nonzero().squeeze(1)))
-        if len(kept) and "row" in probe.targets:
-            self._add(take(probe, kept))
+        if len(gaining) and "row" in probe.targets:
+            self._add(take(probe, gaining))
 
     def fork(self) -> Corpus:
         return Corpus(self.novelty.fork(), self.oracle, self.schedule, self.capacity, self.base)
@@ -194,8 +194,8 @@ class Corpus:
     def _first(self, probe: Probe) -> Bool[Tensor, " m"]:
         """Whether a row is the first of its seed: the image itself, always an entry."""
         rows = row_of(probe)
-        known = torch.nn.functional.pad(self.size.to(rows.device), (0, 1 + int(rows.max())))
-        return (known[rows] == 0) & (ordinal(rows) == 0)
+        sizes = torch.nn.functional.pad(self.size.to(rows.device), (0, 1 + int(rows.max())))
+        return (sizes[rows] == 0) & (ordinal(rows) == 0)
 
     def _by_age(self, rows: Int[Tensor, " m"]) -> Int[Tensor, "m e"]:
         """The slots of each original's entries: the image, then from the oldest to the newest."""

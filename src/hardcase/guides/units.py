@@ -381,7 +381,7 @@ class Strategies(UnitGuide):
             board = self._board(rows)
             each = self.count // len(self.strategies)
             picks = [pick(strategy, board, each, rng) for strategy in self.strategies]
-            joined = {key: torch.cat([one[key] for one in picks], 1) for key in ("unit", "sign")}
+            joined = {key: torch.cat([part[key] for part in picks], 1) for key in ("unit", "sign")}
             return self._named(joined)
         self.turns = grown(self.turns, rows)
         turn = self.turns[rows].clone()
@@ -421,10 +421,10 @@ class Strategies(UnitGuide):
         picks = [pick(strategy, board, self.count, rng) for strategy in self.strategies]
         chosen = (turn % len(self.strategies))[None, :, None]
         stacked = {key: torch.stack([one[key] for one in picks]) for key in ("unit", "sign")}
-        own = {
+        targets = {
             k: v.gather(0, chosen.expand(1, *v.shape[1:])).squeeze(0) for k, v in stacked.items()
         }
-        return self._named({**own, "turn": turn})
+        return self._named({**targets, "turn": turn})
 
     def _named(self, targets: Targets) -> Targets:
         return {f"{self.name}/{key}": value for key, value in targets.items()}

@@ -71,10 +71,10 @@ def mirrored(x: Tensor, margin: int, dim: int) -> Tensor:
     step = min(margin, size - 1)
     before = x.narrow(dim, 1, step).flip(dim)
     after = x.narrow(dim, size - 1 - step, step).flip(dim)
-    whole = torch.cat([before, x, after], dim)
+    extended = torch.cat([before, x, after], dim)
     if step < margin:
-        return mirrored(whole, margin - step, dim)
-    return whole
+        return mirrored(extended, margin - step, dim)
+    return extended
 
 
 def disc(
@@ -95,8 +95,8 @@ def disc(
     half = per_row(length / 2, down[None])
     projected = right * turn.cos() + down * turn.sin()
     on_line = torch.minimum(torch.maximum(projected, -half), half)
-    beside = torch.stack([right - on_line * turn.cos(), down - on_line * turn.sin()])
-    distance: Tensor = torch.linalg.vector_norm(beside, dim=0)
+    from_line = torch.stack([right - on_line * turn.cos(), down - on_line * turn.sin()])
+    distance: Tensor = torch.linalg.vector_norm(from_line, dim=0)
     kernel: Tensor = (1 + per_row(radius, down[None]) - distance).clamp(0, 1)
     return kernel / kernel.sum((1, 2), keepdim=True)
 

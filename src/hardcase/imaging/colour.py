@@ -230,8 +230,8 @@ def _blocks(planes: Batch) -> Float[Tensor, "m c r 8 s 8"]:
     """Blocks of 8 by 8; what is missing to whole blocks is mirrored."""
     down = -planes.shape[2] % 8
     right = -planes.shape[3] % 8
-    whole = mirrored(mirrored(planes, down, 2)[:, :, down:], right, 3)[:, :, :, right:]
-    return whole.reshape(*planes.shape[:2], whole.shape[2] // 8, 8, whole.shape[3] // 8, 8)
+    padded = mirrored(mirrored(planes, down, 2)[:, :, down:], right, 3)[:, :, :, right:]
+    return padded.reshape(*planes.shape[:2], padded.shape[2] // 8, 8, padded.shape[3] // 8, 8)
 
 
 def _cosines(like: Tensor) -> Float[Tensor, "8 8"]:

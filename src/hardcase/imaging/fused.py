@@ -47,7 +47,7 @@ def usable(x: Tensor, *others: Tensor) -> bool:
     tensors = (x, *others)
     if _off or not x.is_cuda or x.dtype != torch.float32 or not 0 < len(x) * x.shape[1] <= ROWS:
         return False
-    if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return False
     return _kernels(x.device.index or 0) is not None
 
@@ -85,8 +85,8 @@ def pose(
     poses = torch.stack(list(rows), 1)
     out = places.new_empty(places.shape)
     pixels = places.shape[2] * places.shape[3]
-    given = (start.contiguous(), poses, out, pixels, int(shared))
-    _launch("pose", (_blocks(pixels), len(places)), *given)
+    arguments = (start.contiguous(), poses, out, pixels, int(shared))
+    _launch("pose", (_blocks(pixels), len(places)), *arguments)
     return out
 
 
@@ -94,8 +94,8 @@ def resample(x: Batch, places: Float[Tensor, "m 2 h w"]) -> Batch:
     """`resample.resample`."""
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     pixels = x.shape[2] * x.shape[3]
-    given = (x.contiguous(), places.contiguous(), out, *x.shape[1:])
-    _launch("resample", (_blocks(pixels), len(x)), *given)
+    arguments = (x.contiguous(), places.contiguous(), out, *x.shape[1:])
+    _launch("resample", (_blocks(pixels), len(x)), *arguments)
     return out
 
 
@@ -115,9 +115,9 @@ def light(
     numbers = torch.stack(list(rows), 1)
     stops = numbers if balance is None else balance.contiguous()
     pixels = x.shape[2] * x.shape[3]
-    given = (x.contiguous(), numbers, stops, shade.contiguous(), down.contiguous(), out)
+    arguments = (x.contiguous(), numbers, stops, shade.contiguous(), down.contiguous(), out)
     sizes = (*x.shape[1:], shade.shape[2], float(limit), _reciprocal(encoding, x.device))
-    _launch("light", (_blocks(pixels), len(x)), *given, *sizes)
+    _launch("light", (_blocks(pixels), len(x)), *arguments, *sizes)
     return out
 
 
@@ -134,9 +134,14 @@ def grain(x: Batch, key: Int[Tensor, " m"], strength: Float[Tensor, " m"], unit:
     """`noise.grainy`; `unit` is the deviation of the sum of its numbers."""
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     pixels = x.shape[2] * x.shape[3]
-    given = (x.contiguous(), key.long().contiguous(), strength.contiguous(), out)
+    arguments = (x.contiguous(), key.long().contiguous(), strength.contiguous(), out)
     _launch(
-        "grain", (_blocks(pixels), len(x)), *given, x.shape[1], pixels, _reciprocal(unit, x.device)
+        "grain",
+        (_blocks(pixels), len(x)),
+        *arguments,
+        x.shape[1],
+        pixels,
+        _reciprocal(unit, x.device),
     )
     return out
 
@@ -153,8 +158,10 @@ def compress(
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     height, width = x.shape[2:]
     blocks = -(-height // 8) * -(-width // 8)
-    given = (x.contiguous(), steps, cosines.contiguous(), scale.contiguous(), to, back, out)
-    _launch("compress", (-(-blocks // 4), len(x)), *given, *x.shape[1:], _reciprocal(255, x.device))
+    arguments = (x.contiguous(), steps, cosines.contiguous(), scale.contiguous(), to, back, out)
+    _launch(
+        "compress", (-(-blocks // 4), len(x)), *arguments, *x.shape[1:], _reciprocal(255, x.device)
+    )
     return out
 
 
@@ -173,10 +180,10 @@ def _blocks(numbers: int) -> int:
 
 def _launch(name: str, blocks: tuple[int, int], *given: Any) -> None:
     """Queue a kernel on the current stream; tensors are handed over by their addresses."""
-    first = next(one for one in given if isinstance(one, Tensor))
+    first = next(argument for argument in given if isinstance(argument, Tensor))
     kernels = _kernels(first.device.index or 0)
     assert kernels is not None
-    values = [_argument(one) for one in given]
+    values = [_argument(argument) for argument in given]
     pointers = (ctypes.c_void_p * len(values))(
         *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
     )
@@ -205,16 +212,16 @@ def _kernels(device: int) -> Mapping[str, ctypes.c_void_p] | None:
             module = ctypes.c_void_p()
             code = _compiled(device)
             _done(_driver().cuModuleLoadData(ctypes.byref(module), code), "load")
-            found = {}
+            kernels = {}
             for name in KERNELS:
                 kernel = ctypes.c_void_p()
                 lookup = _driver().cuModuleGetFunction(ctypes.byref(kernel), module, name.encode())
                 _done(lookup, name)
-                found[name] = kernel
+                kernels[name] = kernel
     except (OSError, RuntimeError, AttributeError) as error:
         _log.info("images are changed by the plain functions: %s", error)
         return None
-    return found
+    return kernels
 
 
 def _compiled(device: int) -> bytes:

@@ -117,11 +117,14 @@ def grain(x: Batch, key: Int[Tensor, " m"]) -> Batch:
     count, channels, height, width = x.shape
     layers = 1 + channels * (channels > 1)
     words = [lattice(key, layers * height * width, salt=salt) for salt in (1, 2)]
-    one, two = (_high(word).add_(word.bitwise_and_(0xFFFF)) for word in words)
-    normal = one.add_(two).sub_(2 * 0xFFFF).to(x.dtype).div_(UNIFORM)
+    # Each word is two even numbers of 16 bits. The sum of four of them is nearly normal, and exact
+    # in integers, so it does not depend on how a device rounds.
+    first, second = (_high(word).add_(word.bitwise_and_(0xFFFF)) for word in words)
+    normal = first.add_(second).sub_(2 * 0xFFFF).to(x.dtype).div_(UNIFORM)
     normal = normal.reshape(count, layers, height, width)
     if layers == 1:
         return normal
+    # 0.64 of the variance is common to the channels (luminance), 0.36 is each channel's (chroma).
     return 0.8 * normal[:, :1] + 0.6 * normal[:, 1:]
 
 
@@ -133,6 +136,8 @@ def poisson(
     most: int = 22,
 ) -> Batch:
     """The quantile `u` of a Poisson count: exact below a mean of `few`, else Cornish-Fisher."""
+    # Below `few`: count how many cumulative chances `u` exceeds, with p(k) = p(k - 1) · mean / k.
+    # At a mean of 6 a count above 21 has a chance of 4e-7.
     small = mean.clamp_max(few)
     chance = (-small).exp()
     reached = chance.clone()
@@ -141,6 +146,7 @@ def poisson(
         count += u > reached
         chance = chance * small / k
         reached += chance
+    # Else the normal quantile, corrected for skewness and kurtosis (1 / √mean and 1 / mean).
     z = (2 * u - 1).erfinv() * math.sqrt(2)
     root = mean.clamp_min(few).sqrt()
     wide = mean + root * z + (z.square() - 1) / 6 + (z - z**3) / (72 * root)

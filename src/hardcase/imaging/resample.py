@@ -55,8 +55,8 @@ def pose(
     # of what a search finds.
     y = places[:, 0] - _wide(down)
     x = places[:, 1] - _wide(right)
-    x, y = _seen_aside(x, y, _wide(left_view), distance)
-    y, x = _seen_aside(y, x, _wide(top_view), distance)
+    x, y = _turned_aside(x, y, _wide(left_view), distance)
+    y, x = _turned_aside(y, x, _wide(top_view), distance)
     x = x / _wide(zoom)
     y = y / _wide(zoom)
     cosine = _wide(rotation).deg2rad().cos()
@@ -76,10 +76,12 @@ def _aside(degrees: Tensor, distance: float) -> tuple[Tensor, Tensor]:
     return angle.cos(), angle.sin() / distance
 
 
-def _seen_aside(
+def _turned_aside(
     along: Tensor, across: Tensor, degrees: Tensor, distance: float
 ) -> tuple[Tensor, Tensor]:
     """Where the rays through pixels meet a plane turned by an angle."""
+    # The ray of pixel `along` is at `along · (1 + z / distance)` in depth z. The turned plane has
+    # z = met · sin and lies at met · cos across: solved for `met`, the place on the plane.
     angle = degrees.deg2rad()
     met = along / (angle.cos() - along * (angle.sin() / distance))
     return met, across * (1 + met * (angle.sin() / distance))
@@ -121,22 +123,25 @@ def _gathered(
     shape = (count, channels, *places.shape[2:])
     flat = x.flatten(2)
     top, below, down = _neighbours(places[:, 0], height)
-    left, beside, right = _neighbours(places[:, 1], width)
+    left, neighbour, right = _neighbours(places[:, 1], width)
     top, below = top * width, below * width
 
     def read(row: Tensor, column: Tensor) -> Tensor:
         index = (row + column).long().reshape(count, 1, -1).expand(-1, channels, -1)
         return flat.gather(2, index).reshape(shape)
 
+    # As differences from the upper left, so that places on pixels give these pixels to the bit.
     upper_left = read(top, left)
     lower_left = read(below, left)
-    upper = upper_left + (read(top, beside) - upper_left) * right[:, None]
-    lower = lower_left + (read(below, beside) - lower_left) * right[:, None]
+    upper = upper_left + (read(top, neighbour) - upper_left) * right[:, None]
+    lower = lower_left + (read(below, neighbour) - lower_left) * right[:, None]
     return upper + (lower - upper) * down[:, None]
 
 
 def _neighbours(place: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """The pixels before and after a place along one axis, and how far it lies between them."""
+    # A triangle wave: places beyond an edge come back from it, without a branch. The whole pixel is
+    # detached, so the gradient is that of the fraction alone.
     last = size - 1
     inside = (last - (last - (place + last / 2).abs()).abs()).clamp(0, last)
     before = inside.detach().floor()

@@ -19,7 +19,7 @@ from hardcase.imaging.blur import binomial
 from hardcase.judges.judge import Neighbours, SignalSource, closer
 from hardcase.judges.rules import Signals
 from hardcase.judges.training_data import FAMILIES
-from hardcase.randomness import own_randomness
+from hardcase.randomness import named_randomness
 from hardcase.tensors import digest_tensors
 from hardcase.training.cards import UNSTATED
 
@@ -376,7 +376,7 @@ def build(config: Mapping[str, Any]) -> Panel:
     training = config["training"]
     ensemble = [MemberConfig(**row) for row in training["ensemble"]]
     names = ("channels", "size", "classes", "references", "learned")
-    with own_randomness(config["seed"], "judges"):
+    with named_randomness(config["seed"], "judges"):
         panel = Panel(
             ensemble,
             trainings=training.get("trainings", 1),

@@ -67,10 +67,10 @@ RATED_DIGITS = RatedImages(
     data=("mnist5k", "mnist"),
     methods={
         "deepjanus": {"accepted": 26, "right": 26, "losses": 3},
-        "deepxplore": {"accepted": 24, "right": 24, "losses": 11},
-        "dlfuzz": {"accepted": 30, "right": 30, "losses": 0},
-        "feature-perturbation": {"accepted": 13, "right": 10, "losses": 20},
-        "sinvad": {"accepted": 9, "right": 7, "losses": 9},
+        "deepxplore": {"accepted": 26, "right": 26, "losses": 11},
+        "dlfuzz": {"accepted": 32, "right": 31, "losses": 0},
+        "feature-perturbation": {"accepted": 15, "right": 11, "losses": 20},
+        "sinvad": {"accepted": 14, "right": 11, "losses": 9},
     },
 )
 """Fitted to one half of the digits, rounded; `methods` are the other half, on which both raters
@@ -112,7 +112,10 @@ class TrainConfig:
 
 USUAL = TrainConfig(passes=3, trainings=3)
 """For small grey images. Filling half of every batch with real images as they are was tried, and
-ranked rated digits no better (.931 and .923 against .942, AUROC over 250 digits).
+ranked rated digits no better (.931 and .923 against .942, AUROC over 250 digits). So was a
+sixteenth of every batch of two digits on top of each other, taught as no digit: of overlays of
+images held out from training it found 61 % instead of 34 % and accepted 7 % instead of 20 %, but of
+the digits whose label people kept (even half) it accepted .56 instead of .70 (one judge each).
 """
 THOROUGH = TrainConfig(
     ensemble=PHOTO_PANEL,

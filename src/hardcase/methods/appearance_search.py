@@ -53,7 +53,7 @@ def natural(
         target_margin: Logits by which witnesses should keep the label where the budget allows; by
             default 12 for small images, for photographs no more than the run's margin.
     """
-    made = _space(space, shape)
+    built_space = _space(space, shape)
     usual = (60, 0.0)
     if max(shape[1:]) <= SMALL:
         usual = (100, TARGET_MARGIN)
@@ -61,8 +61,8 @@ def natural(
         gradients = usual[0]
     if target_margin is None:
         target_margin = usual[1]
-    found = Method(
-        space=made,
+    built_method = Method(
+        space=built_space,
         target_margin=target_margin,
         search=AdamAscent(step_size=step_size, bisections=bisections),
         objective=Margin(),
@@ -70,9 +70,9 @@ def natural(
         until="budget",
         needs="gradients",
         budget=Budget(queries=1 + gradients + bisections, gradients=gradients),
-        details={"space": _record(made), "options": {"gradients": gradients}},
+        details={"space": _record(built_space), "options": {"gradients": gradients}},
     )
-    return with_parts(found, search=search, objective=objective)
+    return with_parts(built_method, search=search, objective=objective)
 
 
 @method(
@@ -117,9 +117,9 @@ def natural_blackbox(
             " such networks.",
             fix="--set method.search=evolution",
         )
-    made = _space(space, shape)
+    space_built = _space(space, shape)
     evolving = Method(
-        space=made,
+        space=space_built,
         search=Evolution(pairs=pairs, spread=spread, growth=1.5, most=1.5, bisections=bisections),
         objective=Margin(),
         oracle=LeavesLabel(),
@@ -127,7 +127,7 @@ def natural_blackbox(
         needs="label",
         budget=Budget(queries=queries or 400),
         details={
-            "space": _record(made),
+            "space": _record(space_built),
             "options": {"queries": queries or 400, "search": "evolution"},
         },
     )
@@ -145,8 +145,8 @@ def natural_blackbox(
         surrogates=tuple(surrogates),
         budget=Budget(queries=queries or usual),
         details={
-            "space": _record(made),
-            "surrogates": [one.hash for one in surrogates],
+            "space": _record(space_built),
+            "surrogates": [surrogate.hash for surrogate in surrogates],
             "options": {"queries": queries or usual, "search": "surrogates"},
         },
     )
@@ -158,8 +158,8 @@ def _space(text: str, shape: tuple[int, int, int]) -> Space:
         if max(shape[1:]) <= SMALL and shape[0] == 1:
             text = "warp"
     if text.rpartition(":")[0].endswith(".py"):
-        own: Space = built("space", text, shape)
-        return own
+        named_space: Space = built("space", text, shape)
+        return named_space
     return appearance(text, shape=shape)
 
 

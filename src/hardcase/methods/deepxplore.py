@@ -94,9 +94,11 @@ def deepxplore_published(
     criteria = profile.criteria(
         f"nc:threshold={threshold}", subject, peers, convention="deepxplore"
     )
-    pull = [(cover, Pushed(Reader(one.rule.selection), one.name)) for one in criteria]
+    pull = [
+        (cover, Pushed(Reader(criterion.rule.selection), criterion.name)) for criterion in criteria
+    ]
     oracle = failure_oracle(peers=peers)
-    learning = [FailingOnly(one, oracle) for one in criteria]
+    learning = [FailingOnly(criterion, oracle) for criterion in criteria]
     return _method(
         peers,
         deviating,

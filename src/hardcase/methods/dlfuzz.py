@@ -110,9 +110,9 @@ def adapt(
     units = adapt_neurons(profile, subject, threshold, {"nc": 0, "tknc": 3}[metric])
     guide: Guide
     if strategies:
-        known = facts(profile, subject, units)
+        unit_facts = facts(profile, subject, units)
         turns = len(strategies) > 1
-        guide = Strategies(LEARNT, units, known, strategies, neurons, cycle=turns, each=True)
+        guide = Strategies(LEARNT, units, unit_facts, strategies, neurons, cycle=turns, each=True)
     else:
         graph = profile.graph(subject)
         weight = incoming(graph, subject, units.selection)

@@ -98,7 +98,7 @@ def deephunter(
         mutator = replace(mutator, affine=(*AFFINE, *LIGHT), pixel=(PIXELS, NOISE))
     schedule = Fading(gamma, least, first)
     corpus = Corpus(profile.criterion(criterion, subject), LeavesLabel(), schedule, capacity)
-    made = Method(
+    base = Method(
         space=Pixels(),
         search=Fuzzing(mutator=mutator, children=children),
         objective=Margin(),
@@ -109,7 +109,7 @@ def deephunter(
         keep="best-per-label",
         budget=Budget(queries=queries),
     )
-    return with_parts(made, space=space, search=search, objective=objective)
+    return with_parts(base, space=space, search=search, objective=objective)
 
 
 _NUMBERS = (

@@ -56,8 +56,10 @@ class Profiles:
         graph = self.graph(model)
         known: Profile | None = None
         if requirements([spec], graph, convention=convention) != Needs():
-            found = profile_for(model, self.training(), [spec], convention=convention, graph=graph)
-            known = replace(found, prefix=prefix)
+            profile = profile_for(
+                model, self.training(), [spec], convention=convention, graph=graph
+            )
+            known = replace(profile, prefix=prefix)
         return build_criteria(
             spec,
             graph.prefixed(prefix),
@@ -70,12 +72,12 @@ class Profiles:
         self, spec: str, subject: Model, peers: tuple[Model, ...], *, convention: str
     ) -> tuple[Measure, ...]:
         """One criterion of the same kind for the model and one for each peer."""
-        own = self.criterion(spec, subject, convention=convention)
+        guiding = self.criterion(spec, subject, convention=convention)
         others = [
             self.criterion(spec, peer, prefix=f"peer{i}/", convention=convention)
             for i, peer in enumerate(peers)
         ]
-        return (own, *others)
+        return (guiding, *others)
 
 
 @dataclass(frozen=True)
@@ -95,19 +97,19 @@ def likelihood(subject: Model, profile: Profiles, *, per_class: bool) -> tuple[L
     if not per_class:
         traces = _traces(subject, images, layer)
         return Likelihood.fit(traces, per_class=False, most=100), layer
-    some = images.sample(count=min(MOST, len(images)), seed=0)
-    return Likelihood.fit(_traces(subject, some, layer)), layer
+    sample = images.sample(count=min(MOST, len(images)), seed=0)
+    return Likelihood.fit(_traces(subject, sample, layer)), layer
 
 
 @torch.no_grad()
 def _traces(subject: Model, images: Images, layer: str) -> Traces:
-    seen = []
-    said = []
+    traces = []
+    predicted = []
     for rows in chunks(len(images), 256):
         answer = subject(from_bytes(images.x[rows].to(subject.device)), {layer: trace})
-        seen.append(answer.activations[layer])
-        said.append(answer.logits.argmax(1))
-    return Traces(torch.cat(seen).cpu(), torch.cat(said).cpu(), images.y)
+        traces.append(answer.activations[layer])
+        predicted.append(answer.logits.argmax(1))
+    return Traces(torch.cat(traces).cpu(), torch.cat(predicted).cpu(), images.y)
 
 
 def trace(values: Tensor) -> Float[Tensor, "m d"]:
@@ -177,8 +179,8 @@ class Neurons:
         shown = ActivationBatch(probe.activations, probe.logits)
         strongest = shown.top(self.selection, self.top).flatten(1)
         shape = (len(strongest), self.count + 1)  # -1, no unit, falls on the spare column
-        found = torch.zeros(shape, dtype=torch.bool, device=strongest.device)
-        return found.scatter_(1, strongest % (self.count + 1), True)[:, :-1]
+        active = torch.zeros(shape, dtype=torch.bool, device=strongest.device)
+        return active.scatter_(1, strongest % (self.count + 1), True)[:, :-1]
 
 
 def deepxplore_neurons(profile: Profiles, subject: Model, threshold: float) -> Neurons:
@@ -222,14 +224,14 @@ def incoming(graph: LayerGraph, subject: Model, selection: Selection) -> Float[T
             if isinstance(weight, Tensor) and len(weight) == layer.channels:
                 mean = weight.detach().float().flatten(1).mean(1).cpu()
         parts.append(mean)
-    whole = torch.cat(parts)
-    return torch.nn.functional.pad(whole, (0, selection.units - len(whole)), value=torch.nan)
+    per_unit = torch.cat(parts)
+    return torch.nn.functional.pad(per_unit, (0, selection.units - len(per_unit)), value=torch.nan)
 
 
 def kinds(graph: LayerGraph, selection: Selection) -> list[str]:
     """The kind of each layer; an activation counts as the layer it belongs to."""
-    found = [(_source(graph, layer) or layer).kind for layer in selection.layers]
-    return [*found, *["activation"] * (len(selection.widths) - len(found))]
+    active = [(_source(graph, layer) or layer).kind for layer in selection.layers]
+    return [*active, *["activation"] * (len(selection.widths) - len(active))]
 
 
 def _source(graph: LayerGraph, layer: Layer) -> Layer | None:
@@ -251,12 +253,14 @@ def _by_layer(selection: Selection, values: list[float]) -> Float[Tensor, " u"]:
 def first_convolutions(profile: Profiles, subject: Model, count: int) -> Selection:
     """Every unit of the first convolutions (else dense layers), after activation."""
     graph = profile.graph(subject)
-    whole = select(graph, "activated", "unit")
-    kind = kinds(graph, whole)
+    units_of = select(graph, "activated", "unit")
+    kind = kinds(graph, units_of)
     wanted = "linear"
     if "conv" in kind:
         wanted = "conv"
-    layers = tuple(layer for layer, what in zip(whole.layers, kind, strict=True) if what == wanted)
+    layers = tuple(
+        layer for layer, what in zip(units_of.layers, kind, strict=True) if what == wanted
+    )
     return Selection(layers[: max(1, count)], "unit")
 
 

@@ -59,7 +59,7 @@ def pgd(
     if norm == "l2":
         ball = L2(epsilon)
         walk = GradientAscent(step_size=step, direction=unit, jitter=epsilon / 100)
-    made = Method(
+    base = Method(
         space=Pixels(ball),
         search=walk,
         objective=targeted_objective(target, CrossEntropy()),
@@ -68,7 +68,7 @@ def pgd(
         budget=Budget(gradients=gradients),
         details={"options": {"epsilon": epsilon, "step_size": step_size}},
     )
-    return with_parts(made, space=space, search=search, objective=objective, shape=shape)
+    return with_parts(base, space=space, search=search, objective=objective, shape=shape)
 
 
 @method(
@@ -151,16 +151,16 @@ RADIUS = {"linf": (0.3, 8 / 255), "l2": (0.3, 0.5)}
 photographs."""
 
 
-def _radius(given: float | None, norm: str, shape: tuple[int, int, int] | None) -> float:
+def _radius(stated: float | None, norm: str, shape: tuple[int, int, int] | None) -> float:
     """The radius that was said, or the usual one of this kind of images."""
-    if given is None:
+    if stated is None:
         return RADIUS[norm][shape is not None and shape[0] == 3]
-    if not given > 0:
-        raise Problem(f"epsilon is {given}; it must be above 0.")
-    if norm == "linf" and given > 1:
+    if not stated > 0:
+        raise Problem(f"epsilon is {stated}; it must be above 0.")
+    if norm == "linf" and stated > 1:
         raise Problem(
-            f"epsilon is {given:g}; images range over 0..1, so more than 1 limits nothing.",
-            f"{given:g} grey levels are written {given:g}/255.",
-            fix=f"--set method.epsilon={given:g}/255",
+            f"epsilon is {stated:g}; images range over 0..1, so more than 1 limits nothing.",
+            f"{stated:g} grey levels are written {stated:g}/255.",
+            fix=f"--set method.epsilon={stated:g}/255",
         )
-    return given
+    return stated

@@ -202,7 +202,7 @@ def sinvad(
     if every and partners is not None:
         goals = ends = int(partners.label.max())
         keep = "best-per-label"
-    made = Method(
+    base = Method(
         space=space,
         search=Crossing(
             codes=partners,
@@ -224,7 +224,7 @@ def sinvad(
             queries=1 + (len(cuts) + 1) * goals * (1 + halvings) + ends * (shorten + closing)
         ),
     )
-    return with_parts(made, search=search, objective=objective)
+    return with_parts(base, search=search, objective=objective)
 
 
 @method(
@@ -262,7 +262,7 @@ def sinvad_gradient(
     """
     if residual:
         space = WithResidual(space)
-    made = Method(
+    base = Method(
         space=space,
         target_margin=target_margin,
         search=AdamAscent(step_size=step_size, bisections=bisections),
@@ -272,7 +272,7 @@ def sinvad_gradient(
         needs="gradients",
         budget=Budget(queries=1 + gradients + bisections, gradients=gradients),
     )
-    return with_parts(made, search=search, objective=objective)
+    return with_parts(base, search=search, objective=objective)
 
 
 @method(

@@ -14,7 +14,7 @@ from torch import Tensor
 from hardcase.campaign.claims import CLAIMED, Claims, asking
 from hardcase.data.files import ImageSet
 from hardcase.data.sources import check_labels
-from hardcase.errors import Problem, Raised, guarded
+from hardcase.errors import Problem, Raised, first_line, guarded
 from hardcase.models.mistakes import (
     CLEARLY,
     FINE,
@@ -45,6 +45,8 @@ MIXED = 0.01
 rounding alone changes far less in float32."""
 SATURATED = 88.0
 """Lead of the best logit above which all other probabilities are 0 in float32."""
+NEARLY_EQUAL = 4e-4
+"""A lead of the best logit which is about the margin in probability that a stored failure needs."""
 TIED = 0.02
 """Share of images whose two best classes tie above which that is said."""
 ROUNDED = 256
@@ -190,7 +192,7 @@ def first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
 
 
 def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
-    if re.search(r"alloc|memory|create a primitive", str(error)):
+    if re.search(r"alloc|memory|create a primitive", first_line(error)):
         fix = "more memory (ulimit -v), or a smaller model"
         return Problem(f"memory ran out while the model was asked: {error}", fix=fix)
     why = "Most often the image size or the number of channels differs from what it was built for."
@@ -199,7 +201,7 @@ def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
     if cause:
         why, fix = f"Here {cause.sentence}.", cause.fix
     shape = " x ".join(map(str, images.x.shape[1:]))
-    raised = (str(error).splitlines() or ["no message"])[0][:200]
+    raised = first_line(error)[:200]
     what = f"the model crashes on an image of {shape} from {images.name}"
     return Problem(f"{what} ({type(error).__name__}: {raised}).", why, fix=fix)
 
@@ -356,7 +358,8 @@ def require_gradients(subject: Model, images: ImageSet, method: Method) -> None:
     ask: Callable[..., Answer] = subject
     if CLAIMED in some.context:
         ask = asking(subject, Claims.of(some, subject.device))
-    plain = ask(from_bytes(some.x.to(subject.device))).logits
+    with torch.inference_mode():  # as a model is asked where no gradient is wanted
+        plain = ask(from_bytes(some.x.to(subject.device))).logits
     with torch.enable_grad():
         x = from_bytes(some.x.to(subject.device)).requires_grad_()
         logits = ask(x).logits
@@ -429,6 +432,11 @@ def _coarse(subject: Model, logits: Tensor) -> list[str]:
         notes.append(
             f"the outputs are saturated: the best logit leads by {lead.median():.3g} in the median,"
             " so probabilities are 0 or 1 and searches by gradients find little"
+        )
+    elif lead.median() < NEARLY_EQUAL:
+        notes.append(
+            f"the outputs are nearly equal: the best logit leads by {lead.median():.3g} in the"
+            " median, so hardly any failure that a search finds has the margin to be stored"
         )
     values = len(logits.unique())  # type: ignore[no-untyped-call]  # torch does not say
     if values <= min(ROUNDED, logits.numel() / 8):

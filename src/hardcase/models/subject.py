@@ -202,6 +202,12 @@ class Subject(nn.Module):
         logits = as_logits(_checked(logits, len(batch), self.name)[:rows], self.outputs)
         if self._same:
             logits = merged(logits, self._same)
+        if self._first is not None and logits.shape[1] != self._first[1].shape[1]:
+            raise Problem(
+                f"model {self.name} returns {logits.shape[1]} outputs, and"
+                f" {self._first[1].shape[1]} at first.",
+                fix="a model that is a function of its image",
+            )
         if self._first is None:
             with torch.no_grad():
                 self._first = (batch[:FIRST].clone(), logits[:FIRST].clone())
@@ -333,12 +339,14 @@ def _checked(logits: object, rows: int, name: str) -> Float[Tensor, "m k"]:
     must = "it must return real logits (images, classes)."
     if logits.is_meta:
         raise Problem(f"model {name} returns no values (meta tensors); {must}")
+    if logits.layout != torch.strided:
+        raise Problem(f"model {name} returns a sparse tensor; {must}", fix="logits.to_dense()")
     if logits.is_complex():
         raise Problem(
             f"model {name} returns complex numbers; {must}",
             fix="logits.real or logits.abs() at the end of forward",
         )
-    return logits
+    return logits if logits.is_floating_point() else logits.float()  # as of an integer network
 
 
 class _Kept:

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from hardcase import registry
 from hardcase.errors import Problem, choice, reading
-from hardcase.randomness import own_randomness
+from hardcase.randomness import named_randomness
 from hardcase.tensors import per_row
 from hardcase.training import cards
 from hardcase.training.cards import (
@@ -202,7 +202,7 @@ def _row(name: str) -> registry.Part:
 def _from_config(config: Mapping[str, Any]) -> nn.Module:
     row = _row(config["name"])
     shape = (config[key] for key in ("channels", "size", "classes"))
-    with own_randomness(config["seed"], "zoo", config["name"]):
+    with named_randomness(config["seed"], "zoo", config["name"]):
         net: nn.Module = row.make(*shape, **row.preset)
         return net
 

@@ -48,9 +48,9 @@ class _Objects:
         rows = dict[str, list[int]]()
         for row, name in enumerate(images.id):
             rows.setdefault(image_of(name), []).append(row)
-        own = [rows[image_of(name)] for name in images.id]
-        most = max(map(len, own))
-        index = torch.tensor([(each + [-1] * most)[:most] for each in own])
+        rows_of_image = [rows[image_of(name)] for name in images.id]
+        most = max(map(len, rows_of_image))
+        index = torch.tensor([(each + [-1] * most)[:most] for each in rows_of_image])
         label = torch.where(index < 0, -1, claims.label[index])
         return _Objects(label.to(device), claims.box[index].to(device))
 
@@ -60,7 +60,7 @@ class _Objects:
     def moved(self, places: Tensor | None) -> _Objects:
         if places is None:
             return self
-        parts = [moved_boxes(one, places)[0] for one in self.box.unbind(1)]
+        parts = [moved_boxes(transform, places)[0] for transform in self.box.unbind(1)]
         return _Objects(self.label, torch.stack(parts, 1))
 
 
@@ -142,9 +142,11 @@ class _ClaimLoss:
         self, net: nn.Module, x: Tensor, claims: Claims, keys: Tensor, draws: int
     ) -> tuple[Tensor, Tensor | None, Claims]:
         """Of several samples of each image, the one of which the claim is supported least."""
-        made, drawn = render_draws(self.box, x, keys, draws, seed=self.recipe.seed, name="claims")
+        rendered, drawn = render_draws(
+            self.box, x, keys, draws, seed=self.recipe.seed, name="claims"
+        )
         rows = torch.arange(len(x), device=x.device)
-        images = made.flatten(0, 1)
+        images = rendered.flatten(0, 1)
         places = self.box.places(drawn.z.flatten(0, 1))
         every = claims.take(rows.repeat_interleave(draws))
         if places is not None:
@@ -153,16 +155,16 @@ class _ClaimLoss:
             support = self._support(net(images), images, every)
         value = support.where(every.inside, torch.full_like(support, torch.inf))
         worst = rows * draws + value.reshape(-1, draws).argmin(1)
-        own = None if places is None else places[worst]
-        return images[worst], own, every.take(worst)
+        claims_of = None if places is None else places[worst]
+        return images[worst], claims_of, every.take(worst)
 
     def _support(self, table: Tensor, x: Tensor, claims: Claims) -> Float[Tensor, " m"]:
         return self.model.support(self.model.read(table.float(), x), claims).value
 
     def _loss(self, table: Tensor, x: Tensor, claims: Claims, objects: _Objects) -> Tensor:
         support = self._support(table, x, claims)
-        kept = (functional.softplus(-support) * claims.inside).mean()
-        return kept + self._unclaimed(self.model.read(table.float(), x), objects)
+        hinge = (functional.softplus(-support) * claims.inside).mean()
+        return hinge + self._unclaimed(self.model.read(table.float(), x), objects)
 
     def _unclaimed(self, said: Tensor | Detections, objects: _Objects) -> Tensor:
         """What is said and nobody claims: tags of other classes, boxes where no such object is."""
@@ -191,10 +193,10 @@ class _ClaimLoss:
         for part in chunks(len(valid), 64):
             x = from_bytes(valid.x[part].to(self.model.device))
             keys = torch.arange(part.start, part.stop, device=x.device)
-            own, known = claims.take(part), objects.take(keys)
-            hard, places, moved = self._worst(net, x, own, keys, JUDGED)
-            unchanged = self._loss(net(x), x, own, known)
-            changed = self._loss(net(hard), hard, moved, known.moved(places))
+            part_claims, part_objects = claims.take(part), objects.take(keys)
+            hard, places, moved = self._worst(net, x, part_claims, keys, JUDGED)
+            unchanged = self._loss(net(x), x, part_claims, part_objects)
+            changed = self._loss(net(hard), hard, moved, part_objects.moved(places))
             total += float(unchanged + changed) / 2 * len(x)
         return total / len(valid)
 
@@ -203,9 +205,9 @@ def _matched(
     boxes: Float[Tensor, "m d 4"], logits: Float[Tensor, "m d k"], objects: _Objects
 ) -> Bool[Tensor, "m d k"]:
     """Whether a box overlaps an object of each class."""
-    found = torch.zeros_like(logits, dtype=torch.bool)
+    near_boxes = torch.zeros_like(logits, dtype=torch.bool)
     classes = torch.arange(logits.shape[2], device=logits.device)
     for label, box in zip(objects.label.unbind(1), objects.box.unbind(1)):
         near = iou(boxes.detach(), box) >= OVERLAP
-        found |= near[:, :, None] & (classes == label[:, None])[:, None]
-    return found
+        near_boxes |= near[:, :, None] & (classes == label[:, None])[:, None]
+    return near_boxes

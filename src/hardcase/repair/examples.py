@@ -21,7 +21,7 @@ from hardcase.conditions.risk import (
     SAMPLES,
     Answers,
     answered,
-    asked_under,
+    logits_under_conditions,
     seeds_of,
     with_pattern,
 )
@@ -69,31 +69,31 @@ def repaired_examples(
     """
     if claim_context(images.context):  # what is claimed of an image is no class that it is read as
         return []
-    some = images.first(min(LOOKED, len(images)))
-    drawn = samples_of(box, some.id, SAMPLES, seed=seed)
-    of = torch.arange(len(some)).repeat_interleave(SAMPLES)
+    sample = images.first(min(LOOKED, len(images)))
+    drawn = samples_of(box, sample.id, SAMPLES, seed=seed)
+    of = torch.arange(len(sample)).repeat_interleave(SAMPLES)
     codes = drawn.z.flatten(0, 1)
     patterns = drawn.pattern.flatten()
-    old, new = (_said(model, some, box, of, codes, patterns) for model in (before, after))
+    old, new = (_said(model, sample, box, of, codes, patterns) for model in (before, after))
     rows = (old.failed & ~new.failed).nonzero().squeeze(1)
-    chosen = torch.tensor(list(_spread(rows, of, some.y)), dtype=torch.int64)
+    chosen = torch.tensor(list(_spread(rows, of, sample.y)), dtype=torch.int64)
     if not len(chosen):
         return []
-    known = seeds_of(some.take(of[chosen]), box, torch.device("cpu"))
-    origin = with_pattern(known, patterns[chosen])
+    origins = seeds_of(sample.take(of[chosen]), box, torch.device("cpu"))
+    origin = with_pattern(origins, patterns[chosen])
     with torch.inference_mode():
         pictures = to_bytes(box.decode(codes[chosen], origin))
     facts = zip(
-        some.y[of[chosen]].tolist(),
+        sample.y[of[chosen]].tolist(),
         old.predicted[chosen].tolist(),
         box.words(codes[chosen]),
-        encode_all(some.x[of[chosen]]),
+        encode_all(sample.x[of[chosen]]),
         encode_all(pictures),
     )
-    names = some.classes
+    names = sample.classes
     return [
-        RepairedExample(names[label], names[said], words, *map(_text, pngs))
-        for label, said, words, *pngs in facts
+        RepairedExample(names[label], names[label_read], words, *map(_text, pngs))
+        for label, label_read, words, *pngs in facts
     ]
 
 
@@ -108,9 +108,11 @@ def _said(
     """What a model says of every sample."""
     place = model.device
     seeds = seeds_of(images, box, place)
-    given = (of.to(place), codes.to(place), patterns.to(place))
-    said = answered(asked_under(model, box, seeds, *given, rows=ROWS), seeds.y[given[0]])
-    return Answers(*(one.cpu() for one in said))
+    arguments = (of.to(place), codes.to(place), patterns.to(place))
+    predicted = answered(
+        logits_under_conditions(model, box, seeds, *arguments, rows=ROWS), seeds.y[arguments[0]]
+    )
+    return Answers(*(part.cpu() for part in predicted))
 
 
 def _spread(
@@ -120,12 +122,12 @@ def _spread(
     first = dict[int, int]()
     for row in rows.tolist():
         first.setdefault(int(of[row]), row)
-    seen = dict[int, int]()
+    turn_of = dict[int, int]()
     turns = list[tuple[int, int]]()
     for image, row in first.items():
         label = int(labels[image])
-        seen[label] = seen.get(label, 0) + 1
-        turns.append((seen[label], row))
+        turn_of[label] = turn_of.get(label, 0) + 1
+        turns.append((turn_of[label], row))
     yield from (row for _, row in sorted(turns)[:SHOWN])
 
 

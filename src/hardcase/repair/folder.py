@@ -61,9 +61,9 @@ def repairable(model: Model) -> Subject:
             f"model {model.name} offers {model.offers} and no gradients, so it cannot be trained.",
             fix="the network itself: file.py:factory, weights@file.py:factory, zoo:NAME",
         )
-    whole = "@" not in model.name and model.name.partition("?")[0].endswith(WHOLE)
+    stored_module = "@" not in model.name and model.name.partition("?")[0].endswith(WHOLE)
     net = own_network(model.net)
-    if whole or isinstance(net, torch.jit.ScriptModule | torch.fx.GraphModule):
+    if stored_module or isinstance(net, torch.jit.ScriptModule | torch.fx.GraphModule):
         raise Problem(
             f"model {model.name} has no code: its weights cannot be written back.",
             fix="weights.safetensors@file.py:factory, with the code that made it",
@@ -117,15 +117,15 @@ def write_weights(
     }
     path = folder / WEIGHTS
     write_atomically(path, save(state))
-    found = digest_tensors(state)
-    if digest_tensors(load_file(path)) != found:
+    digest = digest_tensors(state)
+    if digest_tensors(load_file(path)) != digest:
         raise Problem(f"{path} does not read back as it was written.", fix="another --out folder")
     name = repaired_name(subject.name, path)
     card = {
         "schema": 1,
         "kind": "repaired",
         "model": name,
-        "weights": found,
+        "weights": digest,
         "parents": {"model": subject.name, "hash": subject.hash, "weights": subject.weights},
         "normalisation": {
             "mean": subject.mean.flatten().tolist(),
@@ -137,7 +137,7 @@ def write_weights(
         "versions": {"hardcase": VERSION, "torch": str(torch.__version__)},
     }
     write_atomically(folder / CARD, checked_json(json.loads(json.dumps(card))))
-    return name, found
+    return name, digest
 
 
 def repair_page(record: Mapping[str, Any], examples: Sequence[RepairedExample]) -> str:
@@ -189,7 +189,7 @@ class StoredRepair:
         again = "hardcase repair again"
         try:
             record, sound = read_checked_json(read_plain(folder / RECORD))
-            keys = [one.name for one in fields(ProofRow)]
+            keys = [column.name for column in fields(ProofRow)]
             rows = tuple(ProofRow(*(row[key] for key in keys)) for row in record["proof"]["rows"])
             expected = str(record["weights"])
             _ = str(record["parents"]["hash"]), str(record["verdict"])
@@ -261,20 +261,20 @@ def repair_checks(folder: Path, before: Run, limits: GateLimits) -> list[Check]:
 
 def _check(row: ProofRow, margin: float | None) -> Check:
     """The failure rate must be lower, what decides not worse, and no part certainly worse."""
-    said: Outcome
+    outcome: Outcome
     if row.name == FAILURE_RATE:
-        said = "pass" if row.outcome == "better" else "inconclusive"
+        outcome = "pass" if row.outcome == "better" else "inconclusive"
         if not row.before or (row.high >= 0 and row.low > -row.margin):
-            said = "fail"
-        return _told(row, said, "must be lower")
+            outcome = "fail"
+        return _told(row, outcome, "must be lower")
     allowed = row.planned if margin is None else margin
     held = row.with_margin(min(allowed, row.margin))
-    said = "pass"
+    outcome = "pass"
     if held.outcome == "worse":
-        said = "fail"
+        outcome = "fail"
     elif held.outcome == "unclear" and row.decides:
-        said = "inconclusive"
-    return _told(held, said, f"margin {100 * held.margin:.1f} pp")
+        outcome = "inconclusive"
+    return _told(held, outcome, f"margin {100 * held.margin:.1f} pp")
 
 
 def _told(row: ProofRow, said: Outcome, limit: str) -> Check:

@@ -145,8 +145,12 @@ def repair(
         model: Model = claim_model(subject, task_of_seeds(some), unseen.classes)
     elif isinstance(subject, str):
         learns = subject.startswith("zoo:")  # from all of them
-        own, known = (one.images() if learns else sample_of(one) for one in (train, unseen))
-        how = Loading(train=own, test=known, device=usable_device(device), seed=recipe.seed)
+        outside_images, known = (
+            one.images() if learns else sample_of(one) for one in (train, unseen)
+        )
+        how = Loading(
+            train=outside_images, test=known, device=usable_device(device), seed=recipe.seed
+        )
         model = load_model(subject, how)
     else:
         model = model_of(subject, some)
@@ -154,9 +158,9 @@ def repair(
     if names:
         train, unseen = aligned(train, names), aligned(unseen, names)
     others = dict[str, Images]()
-    for name, given in (outside or {}).items():
-        own = load(given, split="all") if isinstance(given, str) else images_of(given)
-        others[name] = aligned(own, names) if names else own
+    for name, source in (outside or {}).items():
+        outside_images = load(source, split="all") if isinstance(source, str) else images_of(source)
+        others[name] = aligned(outside_images, names) if names else outside_images
     return repair_network(
         model,
         train,
@@ -242,10 +246,10 @@ def repair_network(
         name, weights = write_weights(folder, subject, trained.net, facts)
         after = with_network(subject, trained, name)
         # asked as the one before is
-        asked = model.around(after) if isinstance(model, ClaimModel) else after
-        shown = prove(before, (model, asked), box, size, say=say, **how)
+        repaired = model.around(after) if isinstance(model, ClaimModel) else after
+        shown = prove(before, (model, repaired), box, size, say=say, **how)
         if carried is not None and len(carried):
-            shown = replace(shown, rows=(*shown.rows, _carried_row(model, asked, carried)))
+            shown = replace(shown, rows=(*shown.rows, _carried_row(model, repaired, carried)))
         record = {
             "schema": 2,
             "verdict": shown.verdict,
@@ -260,7 +264,7 @@ def repair_network(
             "seconds": monotonic() - began,
             **(about or {}),
         }
-        examples = repaired_examples(model, asked, valid, box, seed=recipe.seed)
+        examples = repaired_examples(model, repaired, valid, box, seed=recipe.seed)
         write_atomically(folder / PAGE, repair_page(record, examples).encode())
         write_atomically(folder / RECORD, checked_json(record))
         (folder / STATE).unlink(missing_ok=True)
@@ -413,10 +417,11 @@ def stored_failures(run: Run, like: ImageSet) -> Images:
     return Images(x, y, names, like.classes, run.folder.name, like.split, context)
 
 
-def _carried_row(before: Model, after: Model, found: Images) -> ProofRow:
+def _carried_row(before: Model, after: Model, images: Images) -> ProofRow:
     """How many stored failures each network misreads; both read the very same images."""
     wrong, left = (
-        float((answers(one, found).argmax(1) != found.y).double().mean()) for one in (before, after)
+        float((answers(network, images).argmax(1) != images.y).double().mean())
+        for network in (before, after)
     )
     change = left - wrong
-    return ProofRow("stored", "findings of the run", wrong, left, change, change, len(found), 1.0)
+    return ProofRow("stored", "findings of the run", wrong, left, change, change, len(images), 1.0)

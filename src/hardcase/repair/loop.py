@@ -27,7 +27,7 @@ from hardcase.conditions import ConditionBox
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.subject import Subject, as_logits, in_evaluation_mode, prepared
-from hardcase.randomness import own_randomness, stream
+from hardcase.randomness import named_randomness, stream
 from hardcase.repair.hardest import hardest_rows, render_draws, worst_rows
 from hardcase.tensors import chunks, digest, from_bytes, steady
 from hardcase.training.cards import OPTIMISERS, SCHEDULES
@@ -337,7 +337,7 @@ class _Work:
         losses = list[Tensor]()
         total = most or self.recipe.epochs * self.inside
         names = ("repair layers", number)
-        with own_randomness(self.recipe.seed, *names, device=self.device), tuned(self.half):
+        with named_randomness(self.recipe.seed, *names, device=self.device), tuned(self.half):
             self.noise.manual_seed(stream(self.recipe.seed, *names).initial_seed())
             for step, batch in enumerate(self._batches(number)):
                 losses.append(self._take(batch, (number * self.inside + step) / total))

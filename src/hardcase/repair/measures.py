@@ -183,11 +183,11 @@ def proof_queries(box: ConditionBox, size: ProofSize) -> int:
 
 def seconds_per_query(model: Model, images: Images, box: ConditionBox, *, seed: int) -> float:
     """Return how long a network takes for one sample of the declared conditions, by a few."""
-    some = images.first(min(FEW, len(images)))
-    measure_risk(model, some.first(1), box, samples=1, seed=seed)  # what is slow once
+    sample = images.first(min(FEW, len(images)))
+    measure_risk(model, sample.first(1), box, samples=1, seed=seed)  # what is slow once
     began = perf_counter()
-    measure_risk(model, some, box, samples=SAMPLES, seed=seed)
-    return (perf_counter() - began) / (len(some) * (1 + SAMPLES))
+    measure_risk(model, sample, box, samples=SAMPLES, seed=seed)
+    return (perf_counter() - began) / (len(sample) * (1 + SAMPLES))
 
 
 def measure_values(
@@ -200,27 +200,27 @@ def measure_values(
     outside: Mapping[str, Images] | None = None,
 ) -> ProofValues:
     """Measure one network on unseen images; the samples are the same for every network."""
-    whole = measure_risk(model, images, box, samples=size.samples, seed=seed)
+    failure_table = measure_risk(model, images, box, samples=size.samples, seed=seed)
     declared = box.conditions
 
     def alone(conditions: Conditions) -> Shares:
-        own = condition_box(conditions, images.shape)
-        table = measure_risk(model, images, own, samples=size.alone, seed=seed)
+        single = condition_box(conditions, images.shape)
+        table = measure_risk(model, images, single, samples=size.alone, seed=seed)
         return table.shares
 
     return ProofValues(
         label=images.y.numpy(),
-        image=whole.image,
-        clean=whole.clean.double().numpy(),
-        risk=whole.shares,
+        image=failure_table.image,
+        clean=failure_table.clean.double().numpy(),
+        risk=failure_table.shares,
         conditions={
             name: alone(Conditions({name: one}, name=name)) for name, one in declared.ranges.items()
         },
         elsewhere={name: alone(one) for name, one in untrained(declared, images.shape).items()},
         corruptions=_corruption_errors(model, images),
         outside={
-            name: (answers(model, own).argmax(1) != own.y).double().numpy()
-            for name, own in (outside or {}).items()
+            name: (answers(model, errors).argmax(1) != errors.y).double().numpy()
+            for name, errors in (outside or {}).items()
         },
     )
 

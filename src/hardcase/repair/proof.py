@@ -176,9 +176,9 @@ class Proof:
     @property
     def unclear(self) -> list[ProofRow]:
         """What must be shown, and is not."""
-        found = [self.primary] if self.primary.outcome != "better" else []
+        failing_rows = [self.primary] if self.primary.outcome != "better" else []
         must = [row for row in self.rows if row.decides and row is not self.primary]
-        return [*found, *(row for row in must if row.outcome == "unclear")]
+        return [*failing_rows, *(row for row in must if row.outcome == "unclear")]
 
     @property
     def verdict(self) -> Verdict:
@@ -228,10 +228,10 @@ class Proof:
         wanted = "lower"
         if row is not self.primary:
             wanted = f"at most {100 * row.margin:.1f} pp higher"
-        told = f"{row.name} is not shown to be {wanted}: {row.in_points()}"
+        sentence = f"{row.name} is not shown to be {wanted}: {row.in_points()}"
         if row.needed is None:
-            return told
-        return f"{told}; {ImagesNeeded(row.needed, row.at_least)} would tell"
+            return sentence
+        return f"{sentence}; {ImagesNeeded(row.needed, row.at_least)} would tell"
 
     @property
     def bound(self) -> str:
@@ -345,14 +345,14 @@ def measure_before(
         say: Told how long it takes, and what the images can show.
     """
     most = max(1, HELD // prod(images.shape))
-    some = images.sample(count=min(size.images, most, len(images)), seed=seed).images()
-    queries = len(some) * proof_queries(box, size)
-    seconds = queries * seconds_per_query(model, some, box, seed=seed)
+    sample = images.sample(count=min(size.images, most, len(images)), seed=seed).images()
+    queries = len(sample) * proof_queries(box, size)
+    seconds = queries * seconds_per_query(model, sample, box, seed=seed)
     say(
-        f"proof: {len(some):,} images, {queries:,} queries of each network, about"
+        f"proof: {len(sample):,} images, {queries:,} queries of each network, about"
         f" {duration(seconds)} each, and an attack on both"
     )
-    values = measure_values(model, some, box, size, seed=seed, outside=outside)
+    values = measure_values(model, sample, box, size, seed=seed, outside=outside)
     figures = {FAILURE_RATE: values.risk, UNMODIFIED: values.clean, **values.outside}
     if values.untrained is not None:
         figures[UNTRAINED] = values.untrained
@@ -360,7 +360,7 @@ def measure_before(
     for name, figure in figures.items():
         planned = shown_margin(figure)
         margins[name] = ProofMargin(planned if margin is None else margin, planned)
-    before = Before(some, values, margins)
+    before = Before(sample, values, margins)
     say(str(before))
     return before
 
@@ -393,9 +393,9 @@ def prove(
     say(f"proof: measuring the repaired network on the same {len(images):,} images")
     after = measure_values(networks[1], images, box, size, seed=seed, outside=outside)
     rows = compare_values(before.values, after, images.classes, before.margins)
-    few = images.first(min(size.attack.images, len(images)))
-    say(f"proof: attacking both networks on {len(few)} of them")
-    return _attacked(Proof(tuple(rows), len(images)), networks, few, box, size.attack, seed)
+    attacked = images.first(min(size.attack.images, len(images)))
+    say(f"proof: attacking both networks on {len(attacked)} of them")
+    return _attacked(Proof(tuple(rows), len(images)), networks, attacked, box, size.attack, seed)
 
 
 def _attacked(
@@ -408,24 +408,28 @@ def _attacked(
 ) -> Proof:
     """The proof with what the same attack finds in both networks."""
     named = dict(zip(("before", "after"), networks))
-    found = attack_all(named, images, box, size, seed=seed)
-    least = {name: one.least.double().clamp_max(1) for name, one in found.items()}
+    attacks = attack_all(named, images, box, size, seed=seed)
+    least = {name: attack.least.double().clamp_max(1) for name, attack in attacks.items()}
     rows = tuple(
         _row("attack", name, figure["before"], figure["after"], ProofMargin(1.0, 1.0))
         for name, figure in (
-            ("worst case", {name: one.failing.double().numpy() for name, one in found.items()}),
-            ("1 - least scale", {name: (1 - one).numpy() for name, one in least.items()}),
+            (
+                "worst case",
+                {name: attack.failing.double().numpy() for name, attack in attacks.items()},
+            ),
+            ("1 - least scale", {name: (1 - attack).numpy() for name, attack in least.items()}),
         )
     )
     # the lower tenth and the median; 1 stands for images that nothing in the box breaks
     quantiles = {
-        name: (float(one.quantile(0.1)), float(one.quantile(0.5))) for name, one in least.items()
+        name: (float(attack.quantile(0.1)), float(attack.quantile(0.5)))
+        for name, attack in least.items()
     }
     return replace(
         proof,
         rows=(*proof.rows, *rows),
         attacked=len(images),
-        added={name: one.added for name, one in found.items()},
+        added={name: attack.added for name, attack in attacks.items()},
         least=quantiles,
     )
 
@@ -457,15 +461,15 @@ def compare_values(
             clusters=units,
         ),
     ]
-    one, two = before.untrained, after.untrained
-    if one is not None and two is not None:
+    change, two = before.untrained, after.untrained
+    if change is not None and two is not None:
         how: dict[str, Any] = {"decides": True, "clusters": units}
-        rows.append(_row("elsewhere", UNTRAINED, one, two, margins[UNTRAINED], **how))
+        rows.append(_row("elsewhere", UNTRAINED, change, two, margins[UNTRAINED], **how))
     for name, share in before.outside.items():
         rows.append(_row("outside", name, share, after.outside[name], margins[name], decides=True))
-    several = _parts(before, after, classes, margins)
-    level = 1 - 0.05 / max(len(several), 1)
-    return rows + [_row(*one, level=level, clusters=within) for one, within in several]
+    parts = _parts(before, after, classes, margins)
+    level = 1 - 0.05 / max(len(parts), 1)
+    return rows + [_row(*change, level=level, clusters=within) for change, within in parts]
 
 
 Part = tuple[tuple[str, str, Shares, Shares, ProofMargin], tuple[str, ...]]
@@ -480,28 +484,28 @@ def _parts(
 ) -> list[Part]:
     """Figures of which one decides only where it is certainly worse."""
     units = before.image
-    found = list[Part]()
+    parts = list[Part]()
     for name, share in before.conditions.items():
-        found.append(
+        parts.append(
             (("condition", name, share, after.conditions[name], margins[FAILURE_RATE]), units)
         )
     for name, share in before.elsewhere.items():
-        found.append((("elsewhere", name, share, after.elsewhere[name], margins[UNTRAINED]), units))
+        parts.append((("elsewhere", name, share, after.elsewhere[name], margins[UNTRAINED]), units))
     for name, share in before.corruptions.items():
         told = f"{name} corruptions"
-        found.append(
+        parts.append(
             (("elsewhere", told, share, after.corruptions[name], margins[UNTRAINED]), units)
         )
     for label in np.unique(before.label):
-        own = before.label == label
-        within = tuple(np.asarray(units)[own].tolist()) if units else ()
+        of_label = before.label == label
+        within = tuple(np.asarray(units)[of_label].tolist()) if units else ()
         for name, one, two, margin in (
             ("error", before.clean, after.clean, margins[UNMODIFIED]),
             (FAILURE_RATE, before.risk, after.risk, margins[FAILURE_RATE]),
         ):
             told = f"{classes[label]}: {name}"
-            found.append((("class", told, one[own], two[own], margin), within))
-    return found
+            parts.append((("class", told, one[of_label], two[of_label], margin), within))
+    return parts
 
 
 def _row(

@@ -33,7 +33,7 @@ from hardcase.guides.archive import LEVELS
 from hardcase.randomness import stream
 from hardcase.report.words import Sheet, Told, number, percent, plural, rate
 from hardcase.runs.results import Run, seed_claims
-from hardcase.runs.verify import CURVES, read_beside
+from hardcase.runs.verify import CURVES, read_side_file
 from hardcase.statistics import max_statistic
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import WAYS, ClassNames
@@ -161,7 +161,7 @@ def _map_sentence(found: Mapping[str, Any]) -> str:
 
 def severities(run: Run) -> dict[str, Any] | None:
     """The curves that ``hardcase curve`` left in a run, the most fragile change first; or None."""
-    said = read_beside(run.store, CURVES)
+    said = read_side_file(run.store, CURVES)
     if said is None:
         return None
     try:

@@ -9,8 +9,6 @@ import json
 import os
 import re
 import stat
-import sys
-import sysconfig
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +16,6 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib import metadata
-from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +28,7 @@ from hardcase.environment import VERSION, one_line
 from hardcase.errors import Problem, Refused
 from hardcase.models.load import WHOLE
 from hardcase.models.subject import Subject
+from hardcase.plain import source_files
 from hardcase.tensors import TILE
 from hardcase.types import Budget, Model
 
@@ -222,25 +220,6 @@ def require_same(
 
 
 # --- source text
-
-
-def source_files(path: Path) -> list[Path]:
-    """A Python file and the modules of the user's own that it imports; nothing is run."""
-    first = path.absolute()
-    if not first.is_file():
-        return []
-    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
-    elsewhere = re.compile(r"(site|dist)-packages|\.zip$|lib-dynload")
-    places = [str(first.parent)]
-    places += [one for one in sys.path if one not in installed and not elsewhere.search(one)]
-    finder = ModuleFinder(places, excludes=["hardcase", *sys.stdlib_module_names])
-    try:
-        finder.run_script(str(first))
-        named = (getattr(one, "__file__", None) for one in finder.modules.values())
-        found = {Path(name).absolute() for name in named if name and name.endswith(".py")}
-    except (SyntaxError, ValueError, RecursionError, OSError):  # then any file beside it may count
-        found = {file.absolute() for file in first.parent.rglob("*.py") if file.is_file()}
-    return [first, *sorted(found - {first})]
 
 
 def _class_sources(model: Model) -> str:

@@ -307,6 +307,10 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
         if not done:
             set_phase(store, "measure", phase("running", elapsed=elapsed))
             return False
+        # a later phase has canaries of its own: it must begin with what was measured
+        with own.arithmetic():
+            local = {role: one for role, one in own.networks.items() if not is_server(one)}
+            require_behaviour(store.record(), local, plan.images)
         watcher.prepare("working out the failure rate, and where it is highest")
         keep_figures(plan, store, settled=settled, elapsed=elapsed)
     return True

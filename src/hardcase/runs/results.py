@@ -28,7 +28,7 @@ from hardcase.runs.files import file_size_and_crc
 from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity, run_digest
 from hardcase.runs.tables import VERDICTS, read
-from hardcase.runs.verify import CLAIMS, Verification, keep_beside, read_beside, verify
+from hardcase.runs.verify import CLAIMS, Verification, read_side_file, verify, write_side_file
 from hardcase.spaces.appearance import Appearance
 from hardcase.statistics import Rate
 from hardcase.tensors import decode, encode_all
@@ -332,7 +332,7 @@ def keep_claims(store: Store, images: ImageSet) -> None:
     """Store what is claimed of the seeds of a run, unless it is there."""
     whole = images.images()
     claims = Claims.of(whole)
-    if claims is None or read_beside(store, CLAIMS) is not None:
+    if claims is None or read_side_file(store, CLAIMS) is not None:
         return
     stored: dict[str, Any] = {}
     boxes = zip(whole.id, claims.kind.tolist(), claims.box.tolist())
@@ -345,14 +345,14 @@ def keep_claims(store: Store, images: ImageSet) -> None:
         stored["masks"] = {
             name: base64.b64encode(mask).decode() for name, mask in zip(whole.id, masks)
         }
-    keep_beside(store, CLAIMS, stored)
+    write_side_file(store, CLAIMS, stored)
 
 
 def seed_claims(run: Run) -> Claims | None:
     """What is claimed of every seed of a run, in their order; None where they are classified."""
     if not run.record.get("claims"):
         return None
-    stored = read_beside(run.store, CLAIMS) or {}
+    stored = read_side_file(run.store, CLAIMS) or {}
     names = run.seeds["id"].to_pylist()
     try:
         rows = [_claim(stored["claims"][name]) for name in names]

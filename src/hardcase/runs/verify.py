@@ -58,17 +58,17 @@ CONDITIONS = "conditions.json"
 """What happened to every seed under the declared conditions."""
 CLAIMS = "claims.json"
 """What is claimed of every seed of a tagger, detector or segmenter."""
-BESIDE = (CURVES, REGRESSION, CONDITIONS, CLAIMS)
+SIDE_FILES = (CURVES, REGRESSION, CONDITIONS, CLAIMS)
 """Files that verbs add to a run later, each with its own checksum and the run it is about."""
 
 
-def keep_beside(store: Store, name: str, content: Mapping[str, Any]) -> None:
-    """Add one of `BESIDE` to a run folder."""
+def write_side_file(store: Store, name: str, content: Mapping[str, Any]) -> None:
+    """Add one of `SIDE_FILES` to a run folder."""
     store.write(name, checked_json({**content, "run": store.run}))
 
 
-def read_beside(store: Store, name: str) -> dict[str, Any] | None:
-    """What one of `BESIDE` says; None if it is not there, damaged, or about another run."""
+def read_side_file(store: Store, name: str) -> dict[str, Any] | None:
+    """What one of `SIDE_FILES` says; None if it is not there, damaged, or about another run."""
     content = _checked(store.folder / name)
     return content if content.get("run") == store.run else None
 
@@ -132,8 +132,8 @@ def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
             yield f"config.toml was changed or damaged ({', '.join(changed)})"
     yield from _shards(store, record)
     yield from _verdicts(store, record)
-    for name in BESIDE:
-        if (store.folder / name).exists() and read_beside(store, name) is None:
+    for name in SIDE_FILES:
+        if (store.folder / name).exists() and read_side_file(store, name) is None:
             yield f"{name} is damaged, or of another run"
     # a complete run does not change these any more; one that was made from another has none
     if record.get("complete") and (store.folder / "status.json").exists():

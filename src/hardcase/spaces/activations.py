@@ -185,13 +185,13 @@ def stages_of(generator: Staged) -> Iterable[Stage]:
 def conditioned_stages(generator: Staged, classes: int) -> tuple[int, ...]:
     """Return the numbers of the stages whose output depends on the class, first to last."""
     h, label = _samples(generator, classes)
-    found = list[int]()
+    numbers = list[int]()
     with torch.no_grad():
         for number, stage in enumerate(stages_of(generator)):
             if not torch.equal(stage(h, label), stage(h, label.roll(1))):
-                found.append(number)
+                numbers.append(number)
             h = stage(h, label)
-    return tuple(found)
+    return tuple(numbers)
 
 
 def _latent(origin: Seeds) -> Float[Tensor, "m d"]:
@@ -228,19 +228,19 @@ def early_places(
     if numbers is None:
         numbers = generator.early
     latent, label = _samples(generator, classes)
-    found = dict[int, GeneratorPlace]()
+    places = dict[int, GeneratorPlace]()
 
     def note(number: int, features: Tensor) -> Tensor:
         shape, spread = tuple(features.shape[1:]), float(flat(features).std())
-        found[number] = GeneratorPlace(number, shape, spread)
+        places[number] = GeneratorPlace(number, shape, spread)
         return features
 
     with torch.no_grad():
         generator.walk(latent, label, note)
     for number in numbers:
-        if number not in found:
+        if number not in places:
             raise Problem(
                 f"the generator has no place {number}.",
-                f"places: {', '.join(map(str, sorted(found)))}",
+                f"places: {', '.join(map(str, sorted(places)))}",
             )
-    return tuple(found[number] for number in sorted(numbers))
+    return tuple(places[number] for number in sorted(numbers))

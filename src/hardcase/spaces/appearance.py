@@ -349,15 +349,15 @@ def _part(text: str) -> ChangeFamily:
         raise Problem(
             problem.what, *problem.why, "A space of your own: file.py:Name.", fix=problem.fix
         )
-    made: Any = PARTS[name]
-    known = {option.name: "int" in str(option.type) for option in fields(made)}
+    family: Any = PARTS[name]
+    types = {option.name: "int" in str(option.type) for option in fields(family)}
     options = dict[str, float]()
     for pair in filter(None, (piece.strip() for piece in rest.rstrip(" )").split(","))):
         key, _, value = (piece.strip() for piece in pair.partition("="))
-        if key not in known:
-            raise choice(f"option of {name}", key, list(known))
-        options[key] = _number(name, key, value, whole=known[key])
-    part: ChangeFamily = made(**options)
+        if key not in types:
+            raise choice(f"option of {name}", key, list(types))
+        options[key] = _number(name, key, value, whole=types[key])
+    part: ChangeFamily = family(**options)
     return part
 
 

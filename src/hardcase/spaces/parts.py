@@ -89,9 +89,9 @@ class Warp(CheckedPart):
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         points, reach = self._range(shape)
         axes = ("down", "right")
-        said = "bent by up to {}"
+        words = "bent by up to {}"
         return (
-            control_points("bend", OF_THE_SIDE, 100 * reach, points=points, axes=axes, plus=said),
+            control_points("bend", OF_THE_SIDE, 100 * reach, points=points, axes=axes, plus=words),
         )
 
     def _range(self, shape: Shape) -> tuple[int, float]:
@@ -191,9 +191,9 @@ class Stroke(CheckedPart):
     stage: ClassVar[int] = 1
 
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
-        said = {"plus": "strokes thicker by {}", "minus": "strokes thinner by {}"}
+        words = {"plus": "strokes thicker by {}", "minus": "strokes thinner by {}"}
         return (
-            alone("stroke", OF_THE_SIDE, 100 * self.width, digits=1, **said),
+            alone("stroke", OF_THE_SIDE, 100 * self.width, digits=1, **words),
             alone("fading", "%", 100 * self.fading, signed=False, plus="faded by {}"),
         )
 
@@ -248,9 +248,9 @@ class Light(CheckedPart):
                 Coordinate("tint", "stops", self.tint, digits=1, **green),
             )
             groups.append(CoordinateGroup(name="white balance", coordinates=balance))
-        said = "lit unevenly by up to {}"
+        words = "lit unevenly by up to {}"
         shade = control_points(
-            "shade", "stops", self.stops, points=self.points, axes=("",), plus=said
+            "shade", "stops", self.stops, points=self.points, axes=("",), plus=words
         )
         return (*groups, shade)
 
@@ -319,9 +319,9 @@ class Focus(CheckedPart):
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         defocus, motion = self._range(shape)
         length: dict[str, Any] = {"signed": False, "side": min(shape[1:]), "digits": 1}
-        said = "blurred by a motion of {} at {angle}"
+        words = "blurred by a motion of {} at {angle}"
         line = (
-            Coordinate("motion", "px", motion, plus=said, **length),
+            Coordinate("motion", "px", motion, plus=words, **length),
             Coordinate("angle", "°", 90.0, counts=False),
         )
         return (
@@ -374,10 +374,10 @@ class Sensor(CheckedPart):
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         wider = _natural(self.resolution, shape, small=0.5, large=1.5)
         worse = self.quality - 100.0
-        one: dict[str, Any] = {"neutral": 1.0, "signed": False, "digits": 1}
+        factor: dict[str, Any] = {"neutral": 1.0, "signed": False, "digits": 1}
         best: dict[str, Any] = {"neutral": 100.0, "signed": False}
         return (
-            alone("resolution", "times", wider, plus="pixels {} as wide", **one),
+            alone("resolution", "times", wider, plus="pixels {} as wide", **factor),
             alone("noise", "levels", self.noise, signed=False, plus="noise of {}"),
             alone("JPEG quality", "", worse, plus="JPEG quality {}", **best),
         )

@@ -110,7 +110,7 @@ def count(
     unusable = statuses["skipped: misclassified"] + statuses["skipped: non-finite"]
     failing = [row for row in findings if row["kind"] == "label"]
     judged = _judged(failing, verdicts)
-    kept = len({row["original"] for row in failing if row["witnessed"]}) if witnesses else None
+    witnessed = len({row["original"] for row in failing if row["witnessed"]}) if witnesses else None
     distinct = None
     if verdicts is not None:
         groups = {verdicts[row["id"]].get("group") for row in judged["accepted"] or []}
@@ -122,7 +122,7 @@ def count(
             "correctly_classified": statuses.total() - unusable,
             "searched": attempted,
             "failing": len({row["original"] for row in failing}),
-            "witnessed": kept,
+            "witnessed": witnessed,
             **{
                 name: None if rows is None else len({row["original"] for row in rows})
                 for name, rows in judged.items()
@@ -156,13 +156,15 @@ def _judged(
         return {"accepted": None, "unsure": None, "confirmed": None}
     status = {row["id"]: verdict_status(verdicts.get(row["id"])) for row in failing}
     accepted = [row for row in failing if status[row["id"]] == "accepted"]
-    known = {row["original"] for row in accepted}
+    accepted_images = {row["original"] for row in accepted}
     unsure = [
-        row for row in failing if status[row["id"]] == "unsure" and row["original"] not in known
+        row
+        for row in failing
+        if status[row["id"]] == "unsure" and row["original"] not in accepted_images
     ]
-    asked = any(row.get("by") == "person" for row in verdicts.values())
+    by_people = any(row.get("by") == "person" for row in verdicts.values())
     confirmed = [row for row in accepted if verdicts[row["id"]].get("by") == "person"]
-    return {"accepted": accepted, "unsure": unsure, "confirmed": confirmed if asked else None}
+    return {"accepted": accepted, "unsure": unsure, "confirmed": confirmed if by_people else None}
 
 
 def verdict_status(verdict: Verdict | None) -> Literal["accepted", "refused", "unsure"]:

@@ -79,16 +79,16 @@ def decide(
 
     def ends(level: float) -> Bounds:
         lower, upper = (
-            bounded_mean_interval(one, low, high, level=level, clusters=clusters)
-            for one in (best, worst)
+            bounded_mean_interval(bound, low, high, level=level, clusters=clusters)
+            for bound in (best, worst)
         )
         return Bounds(lower.low, upper.high)
 
     shown = ends(1 - ERROR)
     outcome = _outcome(shown, ends(1 - ERROR / limits), limit)
     needed = None
-    known = np.array_equal(best, worst) and not len(clusters)
-    if outcome == "inconclusive" and known and len(values) > 1:
+    certain = np.array_equal(best, worst) and not len(clusters)
+    if outcome == "inconclusive" and certain and len(values) > 1:
         needed = images_to_decide(values, limit, low, high)
     mean = float(values.mean()) if len(values) else float("nan")
     return LimitDecision(outcome, mean, *shown, limit, needed)

@@ -117,13 +117,13 @@ def mean_interval(
         >>> print(mean_interval([11.0, 14, 18, 13, 6, 9]).text(".3g"))
         11.8 [6, 18]
     """
-    given = torch.as_tensor(values)
-    sample = given.detach().to("cpu", torch.float64).flatten().numpy()
+    tensor = torch.as_tensor(values)
+    sample = tensor.detach().to("cpu", torch.float64).flatten().numpy()
     count = len(sample)
     if not count:
         return without_interval(math.nan, "")
     value = float(sample.mean())
-    if given.dtype == torch.bool or (0 < value < 1 and set(sample) == {0.0, 1.0}):
+    if tensor.dtype == torch.bool or (0 < value < 1 and set(sample) == {0.0, 1.0}):
         return Interval(value, *wilson_interval(int(sample.sum()), count))
     if count < LEAST_T:
         return without_interval(value, f"(no interval: {count} {unit})")

@@ -31,16 +31,23 @@ def newcombe_paired(first: Bool[Tensor, " n"], second: Bool[Tensor, " m"]) -> In
         raise Problem(f"shares of {total} and {len(second)} rows cannot be compared row by row.")
     both = int((first & second).sum())
     neither = int((~first & ~second).sum())
-    one = int((first & ~second).sum())
-    other = total - both - neither - one
-    p = (both + one) / total
-    q = (both + other) / total
-    low_p, high_p = wilson_interval(both + one, total)
-    low_q, high_q = wilson_interval(both + other, total)
-    margins = (both + one) * (other + neither) * (both + other) * (one + neither)
-    balance = float(both * neither - one * other)
+    first_only = int((first & ~second).sum())
+    second_only = total - both - neither - first_only
+    p = (both + first_only) / total
+    q = (both + second_only) / total
+    low_p, high_p = wilson_interval(both + first_only, total)
+    low_q, high_q = wilson_interval(both + second_only, total)
+    margins = (
+        (both + first_only)
+        * (second_only + neither)
+        * (both + second_only)
+        * (first_only + neither)
+    )
+    balance = float(both * neither - first_only * second_only)
     if balance > 0:
         balance = max(balance - total / 2, 0.0)  # his correction for continuity
+    # The correlation of the two shares, by which their errors cancel in the difference; 0 where a
+    # margin is empty, which makes the interval wide.
     phi = balance / math.sqrt(margins or math.inf)
 
     def joint(a: float, b: float) -> float:

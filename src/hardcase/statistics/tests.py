@@ -73,8 +73,8 @@ def mann_whitney(a: Numbers, b: Numbers) -> Test:
     count = len(one) + len(two)
     if len({*one.tolist(), *two.tolist()}) == 1:
         return Test(len(one) * len(two) / 2, 1.0, count)
-    found = mannwhitneyu(one.numpy(), two.numpy(), alternative="two-sided")
-    return Test(float(found.statistic), float(found.pvalue), count)
+    result = mannwhitneyu(one.numpy(), two.numpy(), alternative="two-sided")
+    return Test(float(result.statistic), float(result.pvalue), count)
 
 
 def wilcoxon(a: Numbers, b: Numbers) -> Test:
@@ -94,8 +94,8 @@ def wilcoxon(a: Numbers, b: Numbers) -> Test:
     gap = (one - two)[one != two]
     if not len(gap):
         return Test(0.0, 1.0, 0)
-    found = signed_ranks(gap.numpy())
-    return Test(float(found.statistic), float(found.pvalue), len(gap))
+    result = signed_ranks(gap.numpy())
+    return Test(float(result.statistic), float(result.pvalue), len(gap))
 
 
 def mcnemar(only_first: int, only_second: int) -> Test:

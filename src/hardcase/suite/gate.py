@@ -183,10 +183,11 @@ def checks(
     beside. The arguments are those of `gate`.
     """
     waiting = [*_on_rates(run, limits), *_on_findings(run, limits)]
-    if baseline is None:
-        beside = measured_beside(run)[:1]
-    else:
+    beside = list[PairedRates]()
+    if baseline is not None:
         beside = [paired_rates(run, baseline, reserved=repaired)]
+    elif (run.record.get("risk") or {}).get("baselines"):
+        beside = measured_beside(run)[:1]
     waiting += [_against(run, rates, limits.margin) for rates in beside]
     if repaired and baseline is not None:
         unmodified = paired_rates(run, baseline, reserved=True, unmodified=True)

@@ -32,7 +32,7 @@ from hardcase.randomness import stream
 from hardcase.runs.plan import plan_of
 from hardcase.runs.results import Run, finding_claims, seed_claims
 from hardcase.runs.start import start
-from hardcase.runs.verify import REGRESSION, keep_beside, read_beside, require_intact
+from hardcase.runs.verify import REGRESSION, read_side_file, require_intact, write_side_file
 from hardcase.statistics import accepted_by
 from hardcase.tensors import chunks, digest, from_bytes, margin
 from hardcase.types import ClassNames, Model
@@ -268,7 +268,7 @@ def against_nulls(
         again = (folder / "run.json").is_file()
         nulls[NULLS[name]] = nearest(start(plan_of(Context(null)), folder, again=again))
     found = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
-    keep_beside(done.store, REGRESSION, {**found.to_json(), "retraining": retraining})
+    write_side_file(done.store, REGRESSION, {**found.to_json(), "retraining": retraining})
     return found
 
 
@@ -293,7 +293,7 @@ def _another_training(was: str) -> str | None:
 
 def stored_excess(run: Run) -> Mapping[str, Any] | None:
     """What a run folder keeps of the comparison; None if nothing, or nothing that can be read."""
-    said = read_beside(run.store, REGRESSION) or {}
+    said = read_side_file(run.store, REGRESSION) or {}
     try:
         numbers = {name: float(said[name]) for name in ("found", "excess", "low", "high")}
         counts = {"seeds": int(said["seeds"]), "shown": bool(said["shown"])}

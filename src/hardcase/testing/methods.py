@@ -136,8 +136,8 @@ class _Patience:
 
 
 def check_finds_failures(trial: MethodTrial) -> None:
-    found = trial.plain.findings
-    seeds = len(set(found.seed.tolist()))
+    findings = trial.plain.findings
+    seeds = len(set(findings.seed.tolist()))
     assert seeds >= 3, (
         f"found failures for {seeds} of 5 images of the toy model, on which they are easy to find:"
         " look at the sign of the step, at the step size, and at which candidates are kept"
@@ -148,13 +148,13 @@ def check_findings_fail(trial: MethodTrial) -> None:
     """Re-running the method's own oracle on the stored image says the same kind."""
     method = trial.method
     images = trial.images
-    found = trial.plain.findings
-    assert len(found), "nothing was found"
-    stored = torch.stack([tensors.decode(tensors.encode(image)) for image in found.x])
-    assert torch.equal(stored, found.x.cpu()), "images changed when they were stored"
+    findings = trial.plain.findings
+    assert len(findings), "nothing was found"
+    stored = torch.stack([tensors.decode(tensors.encode(image)) for image in findings.x])
+    assert torch.equal(stored, findings.x.cpu()), "images changed when they were stored"
     subject = toy_subject()
     x = from_bytes(stored)
-    origin = Seeds(x, from_bytes(images.x[found.seed]), images.y[found.seed], found.seed)
+    origin = Seeds(x, from_bytes(images.x[findings.seed]), images.y[findings.seed], findings.seed)
     answer = subject(
         x, {name: tap for name, tap in method.taps.items() if not name.startswith("peer")}
     )
@@ -167,16 +167,18 @@ def check_findings_fail(trial: MethodTrial) -> None:
         answer.activations,
     )
     left = Campaign(subject=subject, method=method).leaves(probe)
-    label = found.kind == KINDS.index("label")
-    assert bool(method.oracle(probe)[found.kind != KINDS.index("non_finite")].all()), (
+    label = findings.kind == KINDS.index("label")
+    assert bool(method.oracle(probe)[findings.kind != KINDS.index("non_finite")].all()), (
         "a stored failure no longer fails: does the oracle read anything but the 8-bit image's"
         " answers?"
     )
     assert torch.equal(label, left), (
         "a failure is called a label failure where the model keeps the label, or the reverse"
     )
-    assert torch.equal(probe.logits.argmax(1), found.predicted), "a stored label is not the image's"
-    assert torch.equal(found.expected, origin.y), (
+    assert torch.equal(probe.logits.argmax(1), findings.predicted), (
+        "a stored label is not the image's"
+    )
+    assert torch.equal(findings.expected, origin.y), (
         "a failure was judged against another seed's label: are `rows` those of the candidates?"
     )
 
@@ -191,13 +193,13 @@ def check_distances(trial: MethodTrial) -> None:
     if space.keeps_code:  # a code is stored as it is
         z = found.code.reshape(-1, *origin.z.shape[1:])
         slack = 1e-3
-        known = torch.ones(len(z))
+        open_range = torch.ones(len(z))
     else:
         z = from_bytes(found.x)
         slack = 1e-4 + 0.5 / 255 * flat(z).shape[1] ** 0.5  # how far 8 bits may move an image
         # a pixel at its limit does not tell how far a code went
         wide = bool((space.project(z + 2, origin) > 1).any())
-        known = ((flat(z) > 0) & (flat(z) < 1)).all(1) | (not wide)
+        open_range = ((flat(z) > 0) & (flat(z) < 1)).all(1) | (not wide)
     again = space.distance(z, origin)
     worst = max([0.0, *(again - found.distance).abs().tolist()])
     assert worst <= slack, (
@@ -205,7 +207,7 @@ def check_distances(trial: MethodTrial) -> None:
         " set's own seed: were images edited in place, or does the distance not measure from its"
         " `origin`?"
     )
-    out = flat(space.project(z, origin) - z).norm(dim=1) * known
+    out = flat(space.project(z, origin) - z).norm(dim=1) * open_range
     worst = max([0.0, *out.tolist()])
     assert worst <= slack, (
         f"a failure lies {worst:.3g} outside of what its space allows around the data set's own"
@@ -218,12 +220,14 @@ def check_neighbours(trial: MethodTrial) -> None:
     if trial.method.guides:
         return
     images = trial.some(5)
-    whole = trial.plain.findings
+    together = trial.plain.findings
     for order in ([4, 2, 0], [1]):
         part = trial.search(images=images.take(torch.tensor(order))).findings
         for place, seed in enumerate(order):
-            one, two = (_of(found, row) for found, row in ((part, place), (whole, seed)))
-            assert _same(one, two), (
+            alone, beside_others = (
+                _of(found, row) for found, row in ((part, place), (together, seed))
+            )
+            assert _same(alone, beside_others), (
                 f"seed {seed} fails otherwise beside images {order} than beside all five: draw by"
                 " rng.normal(rows, shape) with the rows of the candidates, and let no row see"
                 " another"
@@ -359,12 +363,12 @@ def toy_method(part: Part) -> Method:
 
 def method_facts(part: Part) -> dict[str, Any]:
     """What a method's row says beside its decorator, read from the method itself."""
-    made = digit_world().build(part)
-    kinds = {"queries": made.budget.queries, "gradients": made.budget.gradients}
+    built_method = digit_world().build(part)
+    kinds = {"queries": built_method.budget.queries, "gradients": built_method.budget.gradients}
     spent = " and ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count is not None)
     if spent == "1 gradients":
         spent = "1 gradient"
-    return {"needs": made.needs, "budget": f"{spent} per image", "laws": _laws()}
+    return {"needs": built_method.needs, "budget": f"{spent} per image", "laws": _laws()}
 
 
 def search_facts(part: Part) -> dict[str, Any]:
@@ -430,8 +434,8 @@ class _Watching:
 
 def _of(found: Findings, seed: int) -> Findings:
     """The failures of one seed, without its number."""
-    own = found.take((found.seed == seed).nonzero().squeeze(1))
-    return replace(own, seed=torch.zeros_like(own.seed))
+    of_seed = found.take((found.seed == seed).nonzero().squeeze(1))
+    return replace(of_seed, seed=torch.zeros_like(of_seed.seed))
 
 
 def _same(one: Findings, two: Findings) -> bool:

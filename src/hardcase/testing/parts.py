@@ -53,7 +53,7 @@ def check_space(space: Space, *, images: Images | None = None, tolerance: float 
     images = toy_images() if images is None else images
     x = from_bytes(images.x)
     y = images.y
-    given = x.clone()
+    x_before = x.clone()
     encoded = space.encode(x, y, Rng.numbered(0, "check", len(x)))
     assert isinstance(encoded, tuple), (
         "encode returns codes and a dictionary of what decoding needs"
@@ -78,14 +78,14 @@ def check_space(space: Space, *, images: Images | None = None, tolerance: float 
     assert torch.allclose(space.project(once, seeds), once, atol=1e-6), (
         "projecting twice is not projecting once"
     )
-    whole = space.decode(once, seeds)
+    batched = space.decode(once, seeds)
     for i in range(len(once)):
         row = torch.tensor([i])
         alone = space.decode(once[row], seeds.take(row))
-        assert torch.allclose(alone, whole[row], atol=1e-6), (
+        assert torch.allclose(alone, batched[row], atol=1e-6), (
             f"row {i} is decoded differently beside others"
         )
-    assert torch.equal(x, given), "the images were edited in place"
+    assert torch.equal(x, x_before), "the images were edited in place"
     assert torch.equal(z, code), "the codes were edited in place"
 
 
@@ -149,14 +149,14 @@ def check_pull(
     assert score.shape == (len(x),), f"scores have the shape {tuple(score.shape)} for {len(x)} rows"
     (slope,) = torch.autograd.grad(score.sum(), x)
     assert bool(slope.isfinite().all()), "a gradient is not finite"
-    for one in torch.split(rows, 1):
+    for row in torch.split(rows, 1):
         alone = pull(
             replace(
-                evaluate(x[one], one), targets={name: value[one] for name, value in targets.items()}
+                evaluate(x[row], row), targets={name: value[row] for name, value in targets.items()}
             )
         )
-        assert torch.allclose(alone, score[one], rtol=1e-4, atol=1e-5), (
-            f"row {int(one)} scores differently beside others"
+        assert torch.allclose(alone, score[row], rtol=1e-4, atol=1e-5), (
+            f"row {int(row)} scores differently beside others"
         )
     _climbs(lambda moved: pull(replace(evaluate(moved, rows), targets=targets)), x.detach(), slope)
 
@@ -230,39 +230,39 @@ def _grows(make: Make, probes: Sequence[Probe], declared: set[str]) -> None:
 
 
 def _mergeable(make: Make, probes: Sequence[Probe], near: float) -> None:
-    whole = value_of(make, probes)
-    _same(whole, value_of(make, list(_one_by_one(probes))), near, "the batch size matters")
+    batched = value_of(make, probes)
+    _same(batched, value_of(make, list(_one_by_one(probes))), near, "the batch size matters")
     for cut in range(1, len(probes)):
         base = make()
         base.update(probes[0])
-        known = base.value()
+        value_before = base.value()
         deltas = []
         for shard in (probes[1:cut], probes[cut:]):
             fork = base.fork()
             for probe in shard:
                 fork.update(probe)
-            assert base.value() == known, "a fork changed what it was forked from"
+            assert base.value() == value_before, "a fork changed what it was forked from"
             stored = {name: value.contiguous() for name, value in fork.delta().items()}
             deltas.append(load(save(stored)))
         base.merge(deltas)
         _same(
-            whole,
+            batched,
             base.value(),
             near,
             f"cut into shards after probe {cut}, the probes give another value",
         )
         again = base.fork()
         assert isinstance(again, Criterion), "a fork is no criterion"
-        _same(whole, again.value(), near, "a fork of the merged state has another value")
+        _same(batched, again.value(), near, "a fork of the merged state has another value")
 
 
 def _chooses(make: Make, probe: Probe) -> None:
     state = torch.get_rng_state()
     rows = torch.arange(5)
     criterion = make()
-    one, two = (criterion.choose(rows, Rng.numbered(3, "choose", len(rows))) for _ in range(2))
+    row, two = (criterion.choose(rows, Rng.numbered(3, "choose", len(rows))) for _ in range(2))
     assert torch.equal(state, torch.get_rng_state()), "choosing moved the global random state"
-    for name, value in one.items():
+    for name, value in row.items():
         assert len(value) == len(rows), f"target {name} has {len(value)} rows, not {len(rows)}"
         assert torch.equal(value, two[name]), f"target {name} differs for the same random stream"
 

@@ -20,7 +20,7 @@ from hardcase.generators.gan import Gan, small as small_gan
 from hardcase.methods.neurons import Profiles
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import build_classifier
-from hardcase.randomness import own_randomness, stream
+from hardcase.randomness import named_randomness, stream
 from hardcase.registry import Part
 from hardcase.spaces.activations import Activations, Staged, early_places
 from hardcase.spaces.latent import Grid, Latent, partners
@@ -214,9 +214,11 @@ class World:
             "profile": lambda: Profiles(from_bytes(self.images(1).x), lambda: self.profiled),
             "shape": lambda: tuple(self.images(1).x.shape[1:]),
         }
-        made = part(**{name: able[name]() for name in part.given if name in able}, **options)
-        assert isinstance(made, Method), f"{part.name} made a {type(made).__name__}"
-        return made
+        built_method = part(
+            **{name: able[name]() for name in part.given if name in able}, **options
+        )
+        assert isinstance(built_method, Method), f"{part.name} made a {type(built_method).__name__}"
+        return built_method
 
     def space(self, part: Part) -> Space:
         """The space of the method's own family of generators; pixels where it has none."""
@@ -290,7 +292,7 @@ def _generator_space(generator: Staged, classes: int) -> Activations:
 
 def _digit_generator() -> Gan:
     """An untrained GAN whose stages nevertheless depend on the class."""
-    with own_randomness(0, "digit generator"):
+    with named_randomness(0, "digit generator"):
         net = small_gan(1, 28, 10, latent=32).eval().requires_grad_(False)
         for name, weight in net.named_parameters():
             if "shift" in name:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.randomness import own_randomness as own_randomness
+    from hardcase.randomness import named_randomness as named_randomness
     from hardcase.training.cards import (
         History as History,
         TrainingProgress as TrainingProgress,

@@ -62,12 +62,15 @@ def stated(value: Any) -> Any:
     """Parameters as a card states them: as `dataclasses.asdict`, less unstated defaults."""
     if is_dataclass(value):
         return {
-            one.name: stated(getattr(value, one.name))
-            for one in fields(value)
-            if not (one.metadata.get("unstated") and getattr(value, one.name) == one.default)
+            field_of.name: stated(getattr(value, field_of.name))
+            for field_of in fields(value)
+            if not (
+                field_of.metadata.get("unstated")
+                and getattr(value, field_of.name) == field_of.default
+            )
         }
     if isinstance(value, tuple):
-        return [stated(one) for one in value]
+        return [stated(field_of) for field_of in value]
     return value
 
 
@@ -105,10 +108,10 @@ class TrainingRecipe:
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1 or not self.lr > 0:
-            seen = f"epochs {self.epochs}, batch {self.batch}, lr {self.lr}"
+            settings = f"epochs {self.epochs}, batch {self.batch}, lr {self.lr}"
             raise Problem(
                 "training needs at least one epoch, a batch of one and a positive rate; "
-                f"given: {seen}."
+                f"given: {settings}."
             )
 
     def rounds(self, count: int) -> tuple[int, int]:
@@ -182,9 +185,9 @@ def geometry(train: Images, test: Images) -> tuple[int, int, int]:
     """Channels, size and classes of a data set, once it is known to be fit for training."""
     _, channels, height, width = train.x.shape
     if height != width or train.x.shape[1:] != test.x.shape[1:]:
-        seen = f"{tuple(train.x.shape[1:])} for training, {tuple(test.x.shape[1:])} for measuring"
+        shapes = f"{tuple(train.x.shape[1:])} for training, {tuple(test.x.shape[1:])} for measuring"
         raise Problem(
-            f"images must be square and alike; {train.name} has {seen} (channels, height, width)."
+            f"images must be square and alike; {train.name} has {shapes} (channels, height, width)."
         )
     if train.classes != test.classes:
         raise Problem(
@@ -282,7 +285,7 @@ def fitted_network(
     Args:
         kind: Kind of network, the first word of its folder's name; `name` is the second.
         config: Its ``seed``, and all else that tells it from other networks.
-        train: Trains a network, given arguments of `fit` or `duel`.
+        train: Trains a network, given arguments of `fit` or `train_adversarially`.
         data: Hash of what it learns from.
         build: Makes the untrained network of a configuration.
         measure: Entries of the card, from the network on `device`.

@@ -1,7 +1,7 @@
-"""The one training loop: `fit` trains one network towards a goal, `duel` several against each
-other; both are `train`, which makes the batches, reports, keeps and resumes. Images are augmented
-so that a network learns what does not change a label; every augmentation follows the device of its
-images and of its generator.
+"""The training loop: `fit` trains a network towards a goal, `train_adversarially` two or more
+against each other. Both are `train`, which makes the batches, reports, stores and resumes. Images
+are augmented so that a network learns what does not change a label; every augmentation follows the
+device of its images and of its generator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.nn import functional
 from hardcase.errors import Problem
 from hardcase.imaging.blur import stroke_width
 from hardcase.imaging.resample import affine
-from hardcase.randomness import own_randomness, stream
+from hardcase.randomness import named_randomness, stream
 from hardcase.tensors import chunks, from_bytes, steady
 from hardcase.training.cards import (
     OPTIMISERS,
@@ -197,9 +197,9 @@ def free_memory(place: torch.device) -> int | None:
     if place.type == "cuda":
         return int(torch.cuda.mem_get_info(place)[0])
     with suppress(OSError):
-        said = Path("/proc/meminfo").read_text(encoding="ascii")
-        if found := re.search(r"MemAvailable:\s+(\d+) kB", said):
-            return int(found[1]) * 1024
+        meminfo = Path("/proc/meminfo").read_text(encoding="ascii")
+        if match := re.search(r"MemAvailable:\s+(\d+) kB", meminfo):
+            return int(match[1]) * 1024
     return None
 
 
@@ -262,7 +262,7 @@ def fit(
     return history
 
 
-def duel(
+def train_adversarially(
     players: Sequence[Player],
     images: Images,
     recipe: TrainingRecipe,
@@ -283,10 +283,18 @@ def duel(
     optimisers = []
     for player in players:
         nets = [placed(net, place, half=half) for net in player.nets]
-        own = [p for net in nets for p in net.parameters() if p.requires_grad]
-        optimisers.append(torch.optim.Adam(own, player.lr, player.betas, fused=fused))
+        trained = [p for net in nets for p in net.parameters() if p.requires_grad]
+        optimisers.append(torch.optim.Adam(trained, player.lr, player.betas, fused=fused))
     return train(
-        players, optimisers, images, recipe, label="duel", name=name, place=place, half=half, **how
+        players,
+        optimisers,
+        images,
+        recipe,
+        label="duel",
+        name=name,
+        place=place,
+        half=half,
+        **how,
     )
 
 
@@ -340,7 +348,7 @@ def train(
         monitor=monitor,
         on_checkpoint=on_checkpoint,
     )
-    with own_randomness(seed, label, "layers", device=place), tuned(half):
+    with named_randomness(seed, label, "layers", device=place), tuned(half):
         for net in learners:
             net.train()
         number = done = keep.resume()
@@ -370,13 +378,13 @@ def _step(
     half: bool,
 ) -> Tensor:
     """A step of every player whose turn it is; the first one's loss, which stays on the device."""
-    own = [optimiser.param_groups[0]["params"] for optimiser in optimisers]
+    parameters = [optimiser.param_groups[0]["params"] for optimiser in optimisers]
     losses = []
-    for player, mine, optimiser in zip(players, own, optimisers):
+    for player, mine, optimiser in zip(players, parameters, optimisers):
         if number % player.every:
             continue
         if len(players) > 1:  # who does not move is not differentiated
-            _set_learning(own, [mine])
+            _set_learning(parameters, [mine])
         for group in optimiser.param_groups:
             group["lr"] = player.lr * rate
         with halved(x.device, wanted=half):
@@ -389,7 +397,7 @@ def _step(
         optimiser.step()
         losses.append(loss.detach())
     if len(players) > 1:
-        _set_learning(own, own)
+        _set_learning(parameters, parameters)
     return losses[0]
 
 
@@ -425,15 +433,15 @@ def _batches(
             if first >= part.stop:
                 continue
             chosen = rows[first * recipe.batch : part.stop * recipe.batch]
-            made = augment(from_bytes(x[chosen]), noise), y[chosen]
+            augmented = augment(from_bytes(x[chosen]), noise), y[chosen]
             if prepare is not None:
-                made = prepare(*made, noise)
+                augmented = prepare(*augmented, noise)
                 if ahead > 1:
                     mixed = torch.randperm(len(chosen), generator=noise, device=x.device)
-                    made = made[0][mixed], made[1][mixed]
+                    augmented = augmented[0][mixed], augmented[1][mixed]
             cuts = chunks(len(chosen), recipe.batch)
             for number, cut in enumerate(cuts, epoch * inside + first + 1):
-                yield number, (made[0][cut], made[1][cut])
+                yield number, (augmented[0][cut], augmented[1][cut])
 
 
 def placed(net: nn.Module, place: torch.device, *, half: bool) -> nn.Module:
@@ -474,10 +482,12 @@ def average(net: nn.Module, new: nn.Module, *, keep: float) -> None:
     """Move weights and running statistics of `net` toward those of `new`; copy counters."""
     pairs = list(zip(net.state_dict().values(), new.state_dict().values()))
     real = [pair for pair in pairs if pair[0].is_floating_point()]
-    torch._foreach_lerp_([own for own, _ in real], [other for _, other in real], 1 - keep)
-    for own, other in pairs:
-        if not own.is_floating_point():
-            own.copy_(other)
+    torch._foreach_lerp_(
+        [trainable for trainable, _ in real], [other for _, other in real], 1 - keep
+    )
+    for trainable, other in pairs:
+        if not trainable.is_floating_point():
+            trainable.copy_(other)
 
 
 def _refuse_constant(net: nn.Module, goal: Goal, x: Tensor, y: Tensor) -> None:

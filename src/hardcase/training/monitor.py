@@ -108,8 +108,8 @@ class Monitor:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
-        kept = {name: getattr(self, name) for name in ("means", "warnings", "epoch")}
-        return {**kept, "waiting": [float(loss) for loss in self.waiting]}
+        stored = {name: getattr(self, name) for name in ("means", "warnings", "epoch")}
+        return {**stored, "waiting": [float(loss) for loss in self.waiting]}
 
     def restore(self, step: int, state: Mapping[str, Any], place: torch.device) -> None:
         self.step = step
@@ -136,12 +136,13 @@ class Monitor:
     def _learned(self) -> str:
         """After the first and the last epoch: was anything learned?"""
         late = self.epoch[-max(len(self.epoch) // 4, 1) :]
-        seen = sum(late) / len(late)
+        mean_loss = sum(late) / len(late)
         epoch = len(self.means) + 1
-        if seen < self.chance or epoch not in (1, self.epochs):
+        if mean_loss < self.chance or epoch not in (1, self.epochs):
             return ""
         warning = (
-            f"after epoch {epoch} of {self.epochs} the loss is {seen:.4g}; ignoring the input costs"
+            f"after epoch {epoch} of {self.epochs} the loss is {mean_loss:.4g};"
+            " ignoring the input costs"
             f" {self.chance:.4g}"
         )
         self.warnings.append(warning)

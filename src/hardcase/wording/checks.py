@@ -10,6 +10,8 @@ from hardcase.wording.numbers import span
 
 __all__ = ["accepted_between", "against_people_in_words", "lost_in_words", "people_said"]
 
+MEASURES_ALONE = "none"
+"""The method of a run without a search."""
 ENOUGH_LOSSES = 200
 """Rated losses of a label below which a precision says little of a method."""
 
@@ -40,13 +42,17 @@ def against_people_in_words(record: Mapping[str, Any]) -> str:
     any; a precision is said of no other method.
     """
     judge = record.get("judge") or {}
-    found = judge.get("against_people")
-    if not found:
-        return f"never held against people for {record.get('method')}"
-    precision = Rate.from_json(found["precision"])
-    text = f"of the images of {found['method']} that people rated it accepted rightly {precision}"
-    if found["losses"] < ENOUGH_LOSSES:
-        text += f"; {found['losses']} of them had lost their label, too few to say more"
+    against_people = judge.get("against_people")
+    if not against_people:
+        method = record.get("method", MEASURES_ALONE)
+        return "never held against people" + ("" if method == MEASURES_ALONE else f" for {method}")
+    precision = Rate.from_json(against_people["precision"])
+    text = (
+        f"of the images of {against_people['method']} that people rated it accepted rightly"
+        f" {precision}"
+    )
+    if against_people["losses"] < ENOUGH_LOSSES:
+        text += f"; {against_people['losses']} of them had lost their label, too few to say more"
     return text
 
 
@@ -58,13 +64,13 @@ def people_said(people: Mapping[str, Any]) -> str:
     """
     rate = people.get("rate")
     counts = f"{people['confirmed']} confirmed and {people['undecided']} undecided of"
-    asked = _asked_in_words(people.get("asked") or {})
+    how_many = _asked_in_words(people.get("asked") or {})
     if not rate:
-        return f"{counts} {people['rated']} rated{asked}"
+        return f"{counts} {people['rated']} rated{how_many}"
     low, value, high = (f"{100 * rate[name]:.1f}" for name in ("low", "value", "high"))
     return (
         f"{value} % of {rate['searched']} searched images confirmed [{low}, {high}]; "
-        f"{rate['rated']} of {rate['failing']} rated ({counts} these){asked}"
+        f"{rate['rated']} of {rate['failing']} rated ({counts} these){how_many}"
     )
 
 
@@ -83,24 +89,27 @@ def _asked_in_words(asked: Mapping[str, Any]) -> str:
 
 def lost_in_words(risk: Mapping[str, Any]) -> str:
     """Return which share of random failing images no longer shows what the seed showed."""
-    told = list[str]()
+    sentences = list[str]()
     for key in ("lost_labels", "lost_labels_people"):
-        said = risk.get(key)
-        if not said:
+        share = risk.get(key)
+        if not share:
             continue
-        who = f"{said['people']} people call" if "people" in said else "the judge calls"
-        text = f"{who} {said['lost']} lost and {said['decided'] - said['lost']} kept"
-        if said["shown"] > said["decided"]:
-            text += f", {said['shown'] - said['decided']} unsure"
-        text += f" ({span(said['low'], said['high'])} % lost)"
-        if said.get("unreadable"):
-            text += f", {said['unreadable']} more show images that it cannot read unmodified either"
-        told.append(text)
-        shown = said["shown"]
-    if not told:
+        who = f"{share['people']} people call" if "people" in share else "the label check calls"
+        text = f"{who} {share['lost']} lost, {share['decided'] - share['lost']} kept"
+        if share["shown"] > share["decided"]:
+            text += f" and {share['shown'] - share['decided']} unsure"
+        text += f" (so {span(share['low'], share['high'])} % lost their label)"
+        if share.get("unreadable"):
+            text += f", and misreads {share['unreadable']} more even unmodified"
+        sentences.append(text)
+        shown = share["shown"]
+    if not sentences:
         return "no judge was asked whether the failing images still show what they showed"
-    text = f"of {shown} random failing images {'; '.join(told)}"
-    said = risk.get("lost_labels") or {}
-    if said.get("perhaps_mislabelled"):
-        text += f"; perhaps mislabelled: {len(said['perhaps_mislabelled'])} of {said['images']:,}"
+    text = f"of {shown} random failing images {'; '.join(sentences)}"
+    share = risk.get("lost_labels") or {}
+    if share.get("perhaps_mislabelled"):
+        text += (
+            f"; {len(share['perhaps_mislabelled'])} of their {share['images']:,} images"
+            " may be mislabelled"
+        )
     return text

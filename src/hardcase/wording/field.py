@@ -25,7 +25,9 @@ def field_headline(record: Mapping[str, Any]) -> str:
         return f"NOTHING FOUND  the field's {images} look like the labelled ones"
     if not count:
         return f"UNEXPLAINED  the field's {images} differ, and no condition explains how"
-    names = ", ".join(f"{one['condition']} {one['declared']}" for one in record["conditions"])
+    names = ", ".join(
+        f"{condition['condition']} {condition['declared']}" for condition in record["conditions"]
+    )
     if record["explained"]:
         return f"FITTED  {names}"
     return f"PARTLY FITTED  {names}; {percent(record['unexplained'])} stays unexplained"
@@ -38,13 +40,13 @@ def field_sentences(record: Mapping[str, Any]) -> list[str]:
         record: Its figures.
     """
     lines = [field_headline(record)]
-    lines += [_found(one) for one in record["conditions"]]
+    lines += [_found(condition) for condition in record["conditions"]]
     for pair in record["together"]:
         first, second = pair["conditions"]
         lines.append(f"{first} and {second} go together (correlation {pair['correlation']:+.1f}).")
     lines += _equal(record["conditions"])
     if record["not_needed"]:
-        least = ", ".join(_detectable(one) for one in record["not_needed"])
+        least = ", ".join(_detectable(condition) for condition in record["not_needed"])
         lines.append(f"Not needed; what would have shown: {least}.")
     lines.append(_left(record))
     if record["accuracy"]:
@@ -86,11 +88,11 @@ def _detectable(one: Mapping[str, Any]) -> str:
 
 
 def _equal(conditions: Sequence[Mapping[str, Any]]) -> list[str]:
-    found = []
+    sentences = []
     for one in conditions:
         for names in one["instead"]:
-            found.append(f"{', '.join(names)} explain the field as well.")
-    return list(dict.fromkeys(found))
+            sentences.append(f"{', '.join(names)} explain the field as well.")
+    return list(dict.fromkeys(sentences))
 
 
 def _left(record: Mapping[str, Any]) -> str:

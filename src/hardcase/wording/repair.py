@@ -69,14 +69,14 @@ def figure_lines(record: Mapping[str, Any]) -> list[str]:
     for row in proof["rows"]:
         if not row["decides"]:
             continue
-        told = f"{name} conditions" if row["name"] == "failure rate" else row["name"]
-        told = told.removeprefix("error on ")
+        row_name = f"{name} conditions" if row["name"] == "failure rate" else row["name"]
+        row_name = row_name.removeprefix("error on ")
         margin = ""
         if row["name"] != "failure rate":
             margin = f", margin {points(row['margin'])}"
         lines.append(
             _line(
-                f"  {told}",
+                f"  {row_name}",
                 percent(row["before"]),
                 percent(row["after"]),
                 f"{_change(row)}{margin}",
@@ -90,8 +90,10 @@ def _line(name: str, before: str, after: str, change: str) -> str:
 
 
 def _primary(proof: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(row for row in proof["rows"] if row["name"] == "failure rate")
-    return found
+    row_found: Mapping[str, Any] = next(
+        row for row in proof["rows"] if row["name"] == "failure rate"
+    )
+    return row_found
 
 
 def _change(row: Mapping[str, Any]) -> str:

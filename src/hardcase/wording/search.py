@@ -28,8 +28,8 @@ def settings_in_words(options: Mapping[str, Any]) -> str:
         >>> settings_in_words({"epsilon": 8 / 255, "norm": "linf", "step_size": None})
         'epsilon 8/255, norm linf'
     """
-    said = {name: value for name, value in options.items() if value not in (None, "")}
-    return ", ".join(f"{name.replace('_', ' ')} {_setting(value)}" for name, value in said.items())
+    shown = {name: value for name, value in options.items() if value not in (None, "")}
+    return ", ".join(f"{name.replace('_', ' ')} {_setting(value)}" for name, value in shown.items())
 
 
 def _setting(value: Any) -> str:
@@ -51,9 +51,9 @@ def kinds_in_words(kinds: Mapping[str, int]) -> str:
     """
     total = sum(kinds.values())
     head = f"{total:,} finding{'' if total == 1 else 's'}"
-    some = [(name, number) for name in KINDS if (number := kinds.get(name, 0))]
-    told = [f"{number:,} {_KIND_WORDS[name][number != 1]}" for name, number in some]
-    return f"{head}: {', '.join(told)}" if told else head
+    present = [(name, number) for name in KINDS if (number := kinds.get(name, 0))]
+    kinds_text = [f"{number:,} {_KIND_WORDS[name][number != 1]}" for name, number in present]
+    return f"{head}: {', '.join(kinds_text)}" if kinds_text else head
 
 
 def forecast_in_words(measuring: float, searching: tuple[float, float] | None) -> str:
@@ -71,13 +71,13 @@ def forecast_in_words(measuring: float, searching: tuple[float, float] | None) -
         ''
     """
     usual, most = searching or (0.0, 0.0)
-    whole = measuring + usual
-    if whole < WORTH_TELLING:
+    seconds = measuring + usual
+    if seconds < WORTH_TELLING:
         return ""
-    told = f"measuring {duration(measuring)}"
+    first = f"measuring {duration(measuring)}"
     if searching is None:
-        return f"{told}; then networks are trained for the search, which says how long that takes"
+        return f"{first}; then networks are trained for the search, which says how long that takes"
     if not most:
-        return f"{told} in all"
+        return f"{first} in all"
     search = f"the search {duration(usual)} (at most {duration(most)})"
-    return f"in all about {duration(whole)}: {told}, {search}; the label check comes on top"
+    return f"in all about {duration(seconds)}: {first}, {search}; the label check comes on top"

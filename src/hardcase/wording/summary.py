@@ -118,8 +118,8 @@ def _sentence(record: Mapping[str, Any], model: str, check: LimitOutcome) -> str
         return f"{model}: {check.text}"
     other = short_name(check.name.removeprefix(AGAINST))
     where = f"under {conditions_name(record)}" if record.get("conditions") else "on the images"
-    found = {"value": check.value, "low": check.low, "high": check.high}
-    interval = f"{difference(found)[:-1]}; limit {100 * check.limit:+.1f})"
+    stored = {"value": check.value, "low": check.low, "high": check.high}
+    interval = f"{difference(stored)[:-1]}; limit {100 * check.limit:+.1f})"
     if check.outcome == "fail":
         return f"{model} fails more often than {other} {where}: {interval}"
     if check.outcome == "inconclusive":
@@ -164,29 +164,29 @@ def figures(record: Mapping[str, Any]) -> list[str]:
     risk = record.get("risk")
     if not risk:
         return []
-    beside = list(risk.get("baselines", ()))[:1]
+    baselines = list(risk.get("baselines", ()))[:1]
     names = [short_name(str(record.get("model", "")))]
     rows = [("unmodified images", [rate(risk["unmodified"])])]
     if record.get("conditions"):
         rows.append((conditions_name(record), [rate(risk)]))
-    if beside:
-        one = beside[0]
-        names += [short_name(one["name"]), "difference"]
-        own = points(one["unmodified_difference"]["value"])
-        rows[0][1].extend([percent(one["unmodified"]["value"]), own])
+    if baselines:
+        baseline = baselines[0]
+        names += [short_name(baseline["name"]), "difference"]
+        unmodified = points(baseline["unmodified_difference"]["value"])
+        rows[0][1].extend([percent(baseline["unmodified"]["value"]), unmodified])
         if record.get("conditions"):
-            rows[1][1].extend([percent(one["value"]), points(one["difference"]["value"])])
+            rows[1][1].extend([percent(baseline["value"]), points(baseline["difference"]["value"])])
     lines = [_row("failure rate", names)]
     lines += [_row(f"  {name}", cells) for name, cells in rows]
     region = risk.get("worst_region")
     if region:
-        found = f"at least {100 * region['low']:.0f} %: {region['words']}"
-        lines.append(_row("  worst region found", [found]))
+        region_text = f"at least {100 * region['low']:.0f} %: {region['words']}"
+        lines.append(_row("  worst region found", [region_text]))
     effects = risk.get("effects") or []
     if effects:
         largest = effects[0]
-        found = f"{largest['condition']}: {difference(largest)}".replace("+", "")
-        lines.append(_row("  largest effect", [found]))
+        effect_text = f"{largest['condition']}: {difference(largest)}".replace("+", "")
+        lines.append(_row("  largest effect", [effect_text]))
     return [line[:WIDTH] for line in lines]
 
 
@@ -231,15 +231,17 @@ def wrapped(text: str, *, indent: int) -> list[str]:
 
 def generated_sentences(record: Mapping[str, Any]) -> list[str]:
     """Return how many images a generator made for a search, and who classified them as asked."""
-    made = record.get("generated_images")
-    if not made:
+    generated = record.get("generated_images")
+    if not generated:
         return []
     others = "checked by nobody else"
-    if made["by"]:
-        others = f"{made['verified']} of these verified by most of {len(made['by'])} others"
+    if generated["by"]:
+        others = (
+            f"{generated['verified']} of these verified by most of {len(generated['by'])} others"
+        )
     return [
-        f"generated images: {made['generated']} samples, {made['correctly_classified']} correctly"
-        f" classified by the model, {others}"
+        f"generated images: {generated['generated']} samples,"
+        f" {generated['correctly_classified']} correctly classified by the model, {others}"
     ]
 
 

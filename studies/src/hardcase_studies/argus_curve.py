@@ -25,7 +25,7 @@ from hardcase.errors import Problem
 from hardcase.generators.quality import measure
 from hardcase.generators.vqvae import Codebook, VqVae, healthy, reconstruct
 from hardcase.models.subject import Subject
-from hardcase.randomness import own_randomness, stream
+from hardcase.randomness import named_randomness, stream
 from hardcase.spaces.latent import Grid, Library
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, from_bytes, to_grid
@@ -150,7 +150,7 @@ def coarse(here: Lab) -> LatentModel:
     """A VQ-VAE with few codes and without restarts, as van den Oord et al. describe theirs."""
     bench = here.bench
     shape = here.train.x.shape
-    with own_randomness(bench.seed, "coarse"):
+    with named_randomness(bench.seed, "coarse"):
         net = VqVae(shape[1], shape[-1], code=64, book=FEW_CODES)
         net.book = PlacedOnce(FEW_CODES, 64)
     net.to(bench.device)

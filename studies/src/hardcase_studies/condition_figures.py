@@ -34,7 +34,7 @@ from hardcase.conditions.region import (
     samples_inside,
     worst_region,
 )
-from hardcase.conditions.risk import answered, asked_under, seeds_of
+from hardcase.conditions.risk import answered, logits_under_conditions, seeds_of
 from hardcase.conditions.wider import wider, wider_of_shard
 from hardcase.data.sources import load
 from hardcase.models.load import Loading, load_model
@@ -274,7 +274,9 @@ def _measured(model: Model, images: Images, box: ConditionBox, seed: int) -> tup
     seeds = seeds_of(images, box, model.device)
     drawn = samples_of(box, images.id, SAMPLES, seed=seed, device=model.device)
     of = torch.arange(len(images), device=model.device).repeat_interleave(SAMPLES)
-    logits = asked_under(model, box, seeds, of, drawn.z.flatten(0, 1), drawn.pattern.flatten())
+    logits = logits_under_conditions(
+        model, box, seeds, of, drawn.z.flatten(0, 1), drawn.pattern.flatten()
+    )
     failed = answered(logits, seeds.y[of]).failed
     lead = margin(logits, seeds.y[of])
     return failed.reshape(-1, SAMPLES).cpu(), lead.reshape(-1, SAMPLES).cpu()

@@ -36,7 +36,7 @@ from hardcase.environment import arithmetic
 from hardcase.errors import Problem
 from hardcase.models import zoo
 from hardcase.models.subject import Subject
-from hardcase.randomness import keys_of, own_randomness, stream
+from hardcase.randomness import keys_of, named_randomness, stream
 from hardcase.statistics import holm
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, from_bytes, steady, to_bytes
@@ -186,7 +186,7 @@ def _trained(recipe: Recipe, train: Images, bench: Bench, number: int) -> Subjec
     seed = bench.seed + number
     images = _spoilt(recipe, train, seed)
     size, classes = train.x.shape[2], len(train.classes)
-    with own_randomness(seed, "decides", str(recipe)):
+    with named_randomness(seed, "decides", str(recipe)):
         net = ARCHITECTURES[recipe.architecture](train.x.shape[1], size, classes)
     if recipe.regularised == "dropout":
         *before, last = net

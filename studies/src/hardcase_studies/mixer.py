@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardcase.randomness import own_randomness
+from hardcase.randomness import named_randomness
 from hardcase.training import cards
 from hardcase.training.cards import TrainingRecipe, stated
 from hardcase.training.loop import classify, fit, predict
@@ -72,7 +72,7 @@ def trained_mixer(
     config = {**shape, "seed": seed, "recipe": stated(recipe)}
 
     def build(made: Mapping[str, Any]) -> nn.Module:
-        with own_randomness(made["seed"], "mixer"):
+        with named_randomness(made["seed"], "mixer"):
             return Mixer(made["channels"], made["size"], made["classes"])
 
     def teach(net: nn.Module) -> Mapping[str, Any]:

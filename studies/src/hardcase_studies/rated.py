@@ -57,8 +57,9 @@ def digits(bench: Bench) -> Outcome:
     again = panel.trained(lab.train, lab.test, seed=bench.seed + 1, device=bench.device)
     name = "rated-digits" if bench.data == "mnist5k" else f"rated-digits-{lab.train.name}"
     halves = _halves(people)
-    tables = [*_tables(judge, people, bench, halves), _flips(judge, again, people)]
-    return Outcome(name, tables)
+    tables = _tables(judge, people, bench, halves)
+    even = people[halves["even half"]]
+    return Outcome(name, [*tables, _flips(judge, again, people), _margins(judge, again, even)])
 
 
 def photographs(bench: Bench) -> Outcome:
@@ -224,6 +225,34 @@ def _flips(judge: TrainedJudge, again: TrainedJudge, people: People) -> Table:
         [[name, _rate(Rate(int(count), len(people)).to_json())] for name, count in counts.items()],
         ("each judge is three trainings; both take the constants of the card",),
     )
+
+
+MARGINS = (0.8, 0.85, 0.88, 0.89, 0.9, 0.91, 0.92, 0.93, 0.95)
+"""Thresholds of a kept label whose price is told."""
+
+
+def _margins(judge: TrainedJudge, again: TrainedJudge, people: People) -> Table:
+    """What a wider or a narrower *unsure* would change: of the images that the constants were fitted to."""
+    truth = people.label_kept
+    rows: list[list[Cell]] = []
+    for high in MARGINS:
+        words = [_words_from(each, people, high) for each in (judge, again)]
+        apart = sum((a == "kept") != (b == "kept") for a, b in zip(*words))
+        found = [error_rates(each, truth) for each in words]
+        cells = [_rate(each[key]) for key in ("precision_where_agreed", "recall") for each in found]
+        rows.append([f"{high:.2f}", _rate(Rate(apart, len(people)).to_json()), *cells])
+    columns = (
+        "kept from", "accepted by one judge alone", "right, judge", "right, its other training", "of kept, judge",
+        "of kept, its other training",
+    )  # fmt: skip
+    return Table("Thresholds and their price", columns, rows, ("even half",))
+
+
+def _words_from(judge: TrainedJudge, people: People, high: float) -> list[str]:
+    """The verdicts of a judge if labels were called kept from `high` on."""
+    rule = replace(judge.rules["label_kept"], high=high)
+    asked = replace(judge, rules={**judge.rules, "label_kept": rule})
+    return list(asked(ImagePairs(people.x, people.x, people.expected)).verdict)
 
 
 def _constants(rule: DecisionRule) -> str:

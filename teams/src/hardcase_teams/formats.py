@@ -23,8 +23,8 @@ from hardcase.data.own import (
     PATHS,
     csv_rows,
     file_bytes,
+    first_key,
     image_files,
-    known_key,
     natural,
     numbered,
     rows_of_split,
@@ -319,7 +319,7 @@ def read_tags(path: Path, split: str) -> RawAnnotations:
         split: ``train``, ``test`` or ``all``, where a column ``split`` names them.
     """
     rows = csv_rows(path)
-    where = known_key(rows[0], (*PATHS, *IMAGES), str(path))
+    where = first_key(rows[0], (*PATHS, *IMAGES), str(path))
     listed = next((key for key in ("labels", "tags") if key in rows[0]), "")
     every = [row for row in rows if None not in row.values()]
     if len(every) < len(rows):
@@ -409,17 +409,17 @@ def read_hugging_face(data: Any) -> RawAnnotations:
     """A data set with a column of images and one of objects: boxes, as COCO has them, and
     categories.
     """
-    image = known_key(data.column_names, IMAGE_KEYS, "the data set")
-    held = known_key(data.column_names, OBJECT_KEYS, "the data set")
+    image = first_key(data.column_names, IMAGE_KEYS, "the data set")
+    held = first_key(data.column_names, OBJECT_KEYS, "the data set")
     table = [_columns(one) for one in data[held]]
-    given = [one[known_key(list(one), CLASS_KEYS, held)] for one in table]
+    given = [one[first_key(list(one), CLASS_KEYS, held)] for one in table]
     labels, names = numbered_labels(given, _stated_names(data.features[held]))
     return RawAnnotations(
         read=lambda row: data[row][image],
         names=numbered("dataset", len(table)),
         classes=names,
         labels=labels,
-        boxes=[one[known_key(list(one), BOX_KEYS, held)] for one in table],
+        boxes=[one[first_key(list(one), BOX_KEYS, held)] for one in table],
         form="xywh",
         divided=True,
     )

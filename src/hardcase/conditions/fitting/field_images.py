@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hardcase.cache import named_path, open_npz
 from hardcase.data.files import Bytes, Sizing, Stream, content_hashes, decoded
-from hardcase.data.own import IMAGES, file_bytes, image_files, known_key, to_nchw, to_uint8
+from hardcase.data.own import IMAGES, file_bytes, first_key, image_files, to_nchw, to_uint8
 from hardcase.data.sources import load, opened, spec_options
 from hardcase.errors import Problem
 from hardcase.randomness import hashed_order
@@ -87,7 +87,7 @@ def _read(field: Any, seed: int, most: int) -> tuple[list[Bytes], list[str], lis
         if kind == "npz":
             path = named_path(rest.partition("?")[0])
             with open_npz(path) as arrays:
-                key = known_key(list(arrays), IMAGES, str(path))
+                key = first_key(list(arrays), IMAGES, str(path))
                 field = arrays[key]
         elif ":" in text and kind in ("parquet", "csv", "run"):
             field = opened(text, "all")[0].images
