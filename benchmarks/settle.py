@@ -81,6 +81,11 @@ NOT_SMALL = {
     "asking-photographs": "published ratings and photographs",
     "detectors": "photographs with boxes, fetched networks",
     "diffusion-cifar10": "CIFAR-10 and a GPU",
+    **dict.fromkeys(
+        ("peers-accuracy", "peers-attacks", "peers-corruptions", "peers-probability"),
+        "libraries of others: make peers",
+    ),
+    "field": "a minute for each field",
     "rated-digits": "published ratings",
     "witness-test": "a test set that is opened once",
 }

@@ -11,7 +11,7 @@ import hardcase
 SOURCES = Path(hardcase.__file__).parent
 TESTS = Path(__file__).parents[1]
 ACROSS = {"cheating", "contracts", "end_to_end", "fuzz", "golden", "played", "reference"}
-ACROSS |= {"as_typed", "tools", "torture", "worst_day"}
+ACROSS |= {"as_typed", "documented", "tools", "torture", "worst_day"}
 """Folders of tests about the whole: contracts, references, whole runs, crashes."""
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
@@ -38,7 +38,7 @@ ELSEWHERE = {
     "played/test_played_device.py": "a device that is played: campaign/device",
     "runs/test_folder.py": "runs/tables",
     "worst_day/test_environment.py": "poor surroundings: plain state",
-    "test_context.py": "what a run is made of: splits",
+    "test_context.py": "what a run is made of: splits tasks",
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",
     "training/test_loop.py": "training/cards training/monitor",

@@ -32,7 +32,7 @@ VERBS = ("resume", "status", "report", "cite", "export")
 FILES = {
     "bad.toml": "model = \n",
     "misspelt.toml": 'modle = "a"\ndata = "b"\nmethod = "pgd"\n',
-    "bad.py": "import nothing_of_that_name\n",
+    "bad.py": "import nothing_of_that_name\n\n\ndef make(): ...\n",
     "bad.safetensors": "not weights at all",
 }
 

@@ -195,7 +195,7 @@ def test_no_query_is_made_for_a_forecast(tmp_path, monkeypatch):
             return super().forward(x)
 
     subject = hc.Subject(Counted(), classes=toy_subject().class_names, name="counted")
-    monkeypatch.setattr("hardcase.runs.phases._has_time_for_effects", lambda plan, seconds: False)
+    monkeypatch.setattr("hardcase.runs.phases.EFFECT_QUERIES", 1e9)  # there is no time for them
     given = {"method": "none", "judge": False}
     few = _rows(counted, lambda: hc.run(subject, toy_images(40), out=tmp_path / "few", **given))
     many = _rows(

@@ -16,7 +16,7 @@ from hardcase.criteria.neuron import Activated, BoundarySections, Combinations, 
 from hardcase.criteria.profile import ActivationBatch, Range
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, Traces
 from hardcase.criteria.surprise_coverage import MeanSurprise, SurpriseBuckets
-from hardcase.criteria.trace import Dispersion, Novelty, Spread
+from hardcase.criteria.trace import Dispersion, Novelty, TraceVariance
 
 WIDTHS = (6, 3, 9)
 
@@ -316,14 +316,14 @@ def test_novelty_is_first_come_and_spread_the_mean_size_of_covariances():
     np.testing.assert_array_equal(measure.memory.all().numpy(), np.array(kept, dtype=np.float32))
     values = grid(40)
     expected = sum(np.abs(np.cov(v.double().numpy().T, bias=True)).mean() for v in values)
-    assert shown(Spread(layers()), values).value() == pytest.approx(expected)
+    assert shown(TraceVariance(layers()), values).value() == pytest.approx(expected)
 
 
 def test_gains_of_sums_are_what_a_row_would_add():
     values, known = grid(40), torch.arange(40) % 3
     traces = Traces(torch.cat(grid(60, seed=5), 1), torch.arange(60) % 3, torch.arange(60) % 3)
     surprise = MeanSurprise(layers(), Mahalanobis.fit(traces))
-    for rule in (Spread(layers()), Dispersion.fit(layers(), traces), surprise):
+    for rule in (TraceVariance(layers()), Dispersion.fit(layers(), traces), surprise):
         measure = shown(rule, [v[:30] for v in values], labels=known[:30])
         rest = next(frames([v[30:] for v in values], cuts=(), labels=known[30:]))
         gain = rule.gain(rest, measure.memory)

@@ -303,9 +303,9 @@ def test_ones_own_run_needs_no_consent_and_that_of_others_does(commanded, monkey
 def test_rights_are_read_off_settings():
     peers = ["http://host/v2/models/m/infer", "zoo:lenet5", "hf:someone/net"]
     values = {"model": "w.pt@net.py:make", "peers": peers, "method": {"name": "mine.py:search"}}
-    values |= {"trust_pickle": True, "metrics": "/tmp/m", "cluster": "ray://10.0.0.1"}
+    values |= {"trust_pickle": True, "cluster": "ray://10.0.0.1"}
     words = [right.what.split()[0] for right in identity.rights(values)]
-    assert sorted(words) == ["ask", "load", "run", "run", "send", "send", "write"]
+    assert sorted(words) == ["ask", "load", "run", "run", "send", "send"]
     assert identity.rights({"model": "zoo:lenet5", "data": "mnist5k"}) == []
 
 

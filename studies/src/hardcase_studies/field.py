@@ -434,7 +434,10 @@ def run(bench: Bench) -> Outcome:
         name: partial(_shift, world, make, number)
         for number, (name, make) in enumerate(real_shifts(world).items())
     }
-    shifts: Work = {name: every[name] for name in bench.names("shifts", tuple(every))}
+    wanted = bench.names("shifts", tuple(every))
+    if unknown := [name for name in wanted if name not in every]:
+        raise Problem(f"no images of {unknown[0]} are known.", fix="--set usps=FILE.npz")
+    shifts: Work = {name: every[name] for name in wanted}
     orders, repairs = _uses(bench)
     part, parts = map(int, str(bench.options.get("part", "0/1")).split("/"))
     found = dict[str, list[float]]()

@@ -95,7 +95,7 @@ class Embedding:
         shares = (torch.arange(THRESHOLDS) + 0.5) / THRESHOLDS
         thresholds = along.quantile(shares, dim=0).T.contiguous()
         # what a reading stands for: half the way to its neighbours on either side
-        gaps = thresholds.diff(dim=1)
+        gaps = thresholds.diff(dim=1).clamp_min(0)  # quantiles of equal numbers may fall by a bit
         ends = torch.cat([gaps[:, :1], gaps, gaps[:, -1:]], 1)
         weight = ((ends[:, :-1] + ends[:, 1:]) / 2 / directions.shape[1]).sqrt()
         blank = torch.eye(thresholds.numel(), dtype=torch.float64)
