@@ -79,7 +79,9 @@ def decoded(profile, shape, device="cpu", count=5):
 
 
 @compiler
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "shape", [pytest.param(s, marks=pytest.mark.long) if s[1] == 40 else s for s in SHAPES], ids=str
+)
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_played_kernel_makes_the_images_of_the_plain_functions(profile, shape, played):
     fast, plain = decoded(profile, shape)

@@ -12,7 +12,13 @@ PARTS = 6
 """Processes that the programs are forked from: each loads what all of them need once."""
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+SHORT = 3
+"""Parts that `make test` runs; the others take as long again and are run by `make torture`."""
+
+
+@pytest.mark.parametrize(
+    "part", [*range(SHORT), *(pytest.param(n, marks=pytest.mark.long) for n in range(SHORT, PARTS))]
+)
 def test_old_attacks_hold_no_more(part):
     names = NAMES[part::PARTS]
     line = [sys.executable, str(Path(old_attacks.__file__)), "", *names]
