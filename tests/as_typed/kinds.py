@@ -170,12 +170,12 @@ def serve(labels):
     return server, f"http://127.0.0.1:{server.server_address[1]}/v2/models/m/infer"
 
 
-def scene_files(factory):
+def scene_files(factory, count=240):
     """Scenes as PNG with COCO's JSON and a table of tags, and the network in net.py."""
     source = Path(claims.toys.__file__).read_text()
     Path("net.py").write_text(f"{source}\n\ndef make(): return {factory}()\n")
     Path("photos").mkdir()
-    images, known = scenes(240, seed=5)
+    images, known = scenes(count, seed=5)
     listed, boxes, tags = [], [], []
     for row, one in enumerate(known):
         name = f"{row:03d}.png"
@@ -239,7 +239,7 @@ KINDS = {
     "detector": Kind(
         lambda: scene_files("Windows"), data="coco:labels.json?images=photos", task="boxes"
     ),
-    "tagger": Kind(lambda: scene_files("Tags"), data="tags:tags.csv", task="tags"),
+    "tagger": Kind(lambda: scene_files("Tags", 600), data="tags:tags.csv", task="tags"),
     "hugging face": Kind(hugging_face, "hf:tiny", needs=("transformers",)),
     "bundled": Kind(lambda: None, "zoo:lenet5", "mnist5k"),
 }  # fmt: skip
