@@ -1,9 +1,12 @@
+import csv
+import io
 import json
+import os
 
 import pytest
 
 from hardcase.errors import Problem
-from hardcase_study import export, load, simulate
+from hardcase_study import exchange, export, load, simulate
 from hardcase_study.answers import Answers
 from hardcase_study.bundle import DESIGNS
 
@@ -76,3 +79,26 @@ def test_wrong_files_are_told_and_leave_nothing(make, tmp_path):
         export(study, "xls", tmp_path / "x")
     with pytest.raises(Problem, match="cannot be read"):
         load(study, tmp_path / "nothing")
+
+
+def test_what_is_imported_is_a_plain_file_of_bounded_size_and_numbers(make, tmp_path, monkeypatch):
+    """Neither a pipe, nor a file without end, nor a number that no clock shows is read as answers."""
+    study = make(raters=2)
+    simulate(study)
+    file = export(study, "csv", tmp_path / "answers.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(Problem):
+        load(study, tmp_path / "pipe.csv")
+    text = file.read_text(encoding="utf-8")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    for number in ("nan", "inf", "1e300"):
+        with file.open("w", newline="", encoding="utf-8") as out:
+            writer = csv.DictWriter(out, rows[0])
+            writer.writeheader()
+            writer.writerow({**rows[0], "seconds": number})
+        with pytest.raises(Problem):
+            load(make(raters=2, name=f"other-{number}"), file)
+    file.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(exchange, "LARGEST_EXPORT", len(text) // 2)
+    with pytest.raises(Problem):
+        load(make(raters=2, name="small"), file)
