@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -262,6 +263,21 @@ def test_canaries_see_a_change_of_any_size(size):
     network.net.out.weight.data *= 1 + size
     with pytest.raises(Problem, match="with how often it was asked"):
         canaries.check({"model": network}, images.take(torch.arange(8)), 3)
+
+
+@pytest.mark.parametrize("period", [0.25, 0.5, 1.0, 2.0, 8.0])
+def test_canaries_see_any_clock(period, monkeypatch):
+    """Time stands still but for the canaries, as it does in a run that is over in a moment."""
+    images = toy_images(40)
+    network = toy_subject()
+    plain = network.net.forward
+    turned = lambda: int(time.time() / period * 2) % 2  # noqa: E731
+    monkeypatch.setattr(time, "time", lambda: 1e9 + 0.03)
+    monkeypatch.setattr(network.net, "forward", lambda x: plain(x).roll(turned(), 1))
+    canaries = Canaries.drawn({"model": network}, images, seed=3)
+    with pytest.raises(Problem, match="clock"):  # noqa: PT012 - one of four is enough
+        for shard in range(4):
+            canaries.check({"model": network}, images.take(torch.arange(8)), shard)
 
 
 def test_the_same_canaries_are_asked_again_from_the_same_seed():

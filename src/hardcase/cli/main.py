@@ -202,6 +202,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and (why := _unwritable()):
             typer.echo(f"error: the standard output cannot be written: {why}", err=True)
             return USAGE
+        if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            start = sanitize(redact(str(error.filename)))[:40]
+            typer.echo(f"error: {start}…: {error.strerror}", err=True)
+            return USAGE
         told = usage(error)
         if told is not None:
             return told
