@@ -26,7 +26,7 @@ from hardcase.config import Config, chosen_method, task_of
 from hardcase.context import SEEDS, Context
 from hardcase.data.files import ImageSet, Stream
 from hardcase.data.sources import images_of, is_lazy, load, stream_of
-from hardcase.errors import NO_SEEDS, Problem
+from hardcase.errors import NO_SEEDS, HardcaseError
 from hardcase.judges.verdicts import finish
 from hardcase.models.health import Health, answers, check as _check
 from hardcase.request import Request, SearchSettings, Settings, refuse_unused
@@ -133,7 +133,7 @@ def search(
         The findings; `seed` is the position of the image that it began from.
 
     Raises:
-        Problem: If the arguments do not fit together, or no seed is classified correctly.
+        HardcaseError: If the arguments do not fit together, or no seed is classified correctly.
 
     Example:
         >>> import hardcase as hc
@@ -144,7 +144,7 @@ def search(
     """
     refuse_unused(settings, SearchSettings.__annotations__, "hc.search")
     if execution is not None and (execution.workers > 1 or execution.cluster is not None):
-        raise Problem(
+        raise HardcaseError(
             "hc.search computes in this process; workers and a cluster belong to hc.run.",
             fix="hc.run(...), or an Execution without them",
         )
@@ -170,7 +170,7 @@ def search(
         elsewhere = " of another class than the target"
     rows = right.nonzero().squeeze(1)
     if not len(rows):
-        raise Problem(
+        raise HardcaseError(
             f"no seed{elsewhere} is classified correctly: nothing to search from.", code=NO_SEEDS
         )
     plan = plan_of(context)
@@ -216,7 +216,7 @@ def run(
         logged.
 
     Raises:
-        Problem: If the arguments do not fit together or the model does not answer sensibly.
+        HardcaseError: If the arguments do not fit together or the model does not answer sensibly.
 
     Example:
         >>> import tempfile
@@ -246,7 +246,7 @@ def run(
     )
     folder = folder_for(context.config, out)
     watcher = (execution or Execution()).watcher
-    done = conduct(context, folder, nullcontext(watcher), say=_log.warning)
+    done = conduct(context, folder, nullcontext(watcher), log=_log.warning)
     _log.warning("the run is in %s", folder)
     return done
 
@@ -273,7 +273,7 @@ def conduct(
     watching: AbstractContextManager[Watcher],
     *,
     again: bool = False,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Run:
     """Take a run through its phases: measure, search, check. What a later phase needs is made when
     it begins; what is wrong with it by name is told before the first one does.
@@ -283,7 +283,7 @@ def conduct(
         folder: Where the run goes; with `again`, where it was begun.
         watching: Opens what is told how the run goes, and closes it when it is over.
         again: Go on with what the folder holds.
-        say: Told why a run was not checked.
+        log: Told why a run was not checked.
 
     Returns:
         The run, with the phases that came to their end before it was asked to stop.
@@ -303,7 +303,7 @@ def conduct(
         if searched:
             with store.writing():
                 watcher.enter("check", store.record())
-                _check_findings(context, store, say)
+                _check_findings(context, store, log)
         return Run(store)
 
 
@@ -324,10 +324,10 @@ def _search(context: Context, store: Store, watcher: Watcher) -> bool:
     try:
         with phases.failing_is_stored(store, "search"):
             return start.search(plan_of(context), store, watcher)
-    except Problem as problem:
+    except HardcaseError as problem:
         if problem.code != NO_SEEDS:
             raise
-        watcher.say(problem.what)  # what was measured stands
+        watcher.log(problem.what)  # what was measured stands
         phases.set_phase(store, "search", phases.phase("skipped", problem.what))
         return True
 
@@ -353,7 +353,7 @@ def keep_measured(context: Context, run: Run, images: ImageSet) -> None:
     keep_shown(run, measured, context.measurement, images)
 
 
-def _check_findings(context: Context, store: Store, say: Callable[[str], None]) -> None:
+def _check_findings(context: Context, store: Store, log: Callable[[str], None]) -> None:
     """Measure the coverage that was asked for, and judge what was found."""
     done = Run(store)
     if phases.status_of(done.record, "check") in ("done", "skipped"):
@@ -370,13 +370,13 @@ def _check_findings(context: Context, store: Store, say: Callable[[str], None]) 
             heard = list[str]()
             done = finish(
                 done,
-                say=heard.append,
+                log=heard.append,
                 device=context.device,
                 progress=context.progress,
                 images=context.labelled,
             )
             for text in heard:
-                say(text)
+                log(text)
             why = heard[-1] if heard and done.verdicts is None else ""
         said = phases.phase("skipped", why) if why else phases.phase("done")
         elapsed = round(monotonic() - began, 3)
@@ -403,7 +403,7 @@ def resume(
         arguments: What else `run` was given, if the run was started from Python.
 
     Raises:
-        Problem: If the model or the data are not those the run began with.
+        HardcaseError: If the model or the data are not those the run began with.
 
     Example:
         >>> import tempfile
@@ -419,7 +419,7 @@ def resume(
     watcher = (execution or Execution()).watcher
     record, notes = start.reopen(folder)
     for text in notes:
-        watcher.say(text)
+        watcher.log(text)
     values = Store(folder).settings()
     if values:
         request = Request().ask(values, "hardcase.toml").ask(arguments, "python")
@@ -428,7 +428,7 @@ def resume(
         require(config.model_dump(), folder, trusted=trust)
         context = Context(config)
     elif subject is None or data is None:
-        raise Problem(
+        raise HardcaseError(
             f"{folder} was started from Python, so its model cannot be found by name.",
             fix="hc.resume(folder, subject, data, ...) with what hc.run was given",
         )
@@ -437,7 +437,7 @@ def resume(
         refuse_unused(settings, Settings.__annotations__, "hc.resume")
         parts = {name: one for name, one in arguments.items() if name in PARTS}
         context = context_of(subject, data, settings, execution=execution, measured=True, **parts)
-    return conduct(context, folder, nullcontext(watcher), again=True, say=_log.warning)
+    return conduct(context, folder, nullcontext(watcher), again=True, log=_log.warning)
 
 
 def check(subject: Any, data: Any, *, allow_low_accuracy: bool = False) -> Health:
@@ -449,7 +449,7 @@ def check(subject: Any, data: Any, *, allow_low_accuracy: bool = False) -> Healt
         allow_low_accuracy: Accept a subject that is hardly better than chance.
 
     Raises:
-        Problem: With what is wrong and what to do about it.
+        HardcaseError: With what is wrong and what to do about it.
 
     Example:
         >>> import hardcase as hc
@@ -513,13 +513,13 @@ def context_of(
         settings or {}, seed=seed, budget=budget, execution=execution, witnesses=witnesses
     )
     if images is not None and images < 1:
-        raise Problem(f"images is {images}; it must be at least 1.")
+        raise HardcaseError(f"images is {images}; it must be at least 1.")
     models = witnesses.models if isinstance(witnesses, Witnesses) else witnesses
     built = method if method is not None and not isinstance(method, str) else None
     wanted = request.values
     named_only = (options, wanted.get("generator"), wanted.get("target"))
     if built is not None and any(value not in (None, {}) for value in named_only):
-        raise Problem(
+        raise HardcaseError(
             "options, generator and target belong to a method given by name; this one is built."
         )
     stated = dict(subject) if isinstance(subject, Mapping) else {"name": subject}

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from hardcase.campaign.in_memory import search
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import device_of, in_evaluation_mode
 from hardcase.registry import resolve
 from hardcase.tensors import digest_tensors, from_bytes, length, to_bytes
@@ -61,8 +61,8 @@ def attack(
         options: Options of a method that is given by name.
 
     Raises:
-        Problem: If the method needs more than a model (``hc.search`` gives it), or does not have
-            one of the options.
+        HardcaseError: If the method needs more than a model (``hc.search`` gives it), or lacks an
+            option.
 
     Example:
         >>> import hardcase as hc
@@ -99,7 +99,7 @@ def _recipe(name: str, shape: tuple[int, ...], options: Mapping[str, Any]) -> Me
     part = resolve("method", name)
     missing = [given for given in part.given if given not in ("shape", "target")]
     if missing:
-        raise Problem(
+        raise HardcaseError(
             f"method {name!r} needs {', '.join(missing)}, which tensors alone do not give.",
             fix=f'hc.search(model, data, method="{name}")',
         )
@@ -130,6 +130,6 @@ class _AsItIs:
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
     ) -> Answer:
         if taps:
-            raise Problem("an attack reads no layers.", fix="hc.search(model, data, ...)")
+            raise HardcaseError("an attack reads no layers.", fix="hc.search(model, data, ...)")
         with in_evaluation_mode(self.net):
             return Answer(self.net(x).float(), {})

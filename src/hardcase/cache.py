@@ -12,7 +12,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hardcase.errors import INTERNAL, Problem
+from hardcase.errors import INTERNAL, HardcaseError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,7 @@ def cache_folder() -> Path:
             return Path(named).expanduser().absolute()
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hardcase"
     except RuntimeError as error:
-        raise Problem(
+        raise HardcaseError(
             "this user has no home folder to keep data and networks in.", fix="HARDCASE_CACHE=DIR"
         ) from error
 
@@ -47,14 +47,14 @@ def named_path(text: str) -> Path:
         return path
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise Problem(f"{text[:80]!r} cannot be opened: {why}.") from error
+        raise HardcaseError(f"{text[:80]!r} cannot be opened: {why}.") from error
     return regular(path)
 
 
 def regular(path: Path) -> Path:
     """`path`, unless it is a pipe, a socket or a device, which could be waited for without end."""
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-        raise Problem(f"{path} is neither a file nor a folder.")
+        raise HardcaseError(f"{path} is neither a file nor a folder.")
     return path
 
 
@@ -157,7 +157,7 @@ def write_atomically(
         if isinstance(error, OSError):
             raise unwritable(path, error) from error
         if isinstance(error, MemoryError):
-            raise Problem(
+            raise HardcaseError(
                 f"the memory ran out while {path} was written.",
                 "Shards that were finished are stored.",
                 fix="fewer workers or a smaller batch_size, then go on",
@@ -219,9 +219,9 @@ def free(base: Path) -> Path:
     return next(path for path in chain([base], others) if not path.exists())
 
 
-def unwritable(path: Path, error: OSError) -> Problem:
+def unwritable(path: Path, error: OSError) -> HardcaseError:
     """The problem of a file that cannot be written."""
-    return Problem(
+    return HardcaseError(
         f"cannot write {path}: {error.strerror or error}.",
         "Nothing was left behind under that name.",
         fix="free some space, or choose a writable folder (--out DIR for runs, HARDCASE_CACHE=DIR"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hardcase import registry
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.registry import CATALOGUE, ROOMS, Part, citation_key, options_of
 
 OWN = ("hardcase.", "hardcase_teams.")
@@ -88,7 +88,9 @@ def build_catalogue() -> dict[str, Any]:
     for part in (part for kind in ROOMS for part in _own(kind)):
         for text in filter(lambda text: text.startswith("@"), part.cite):
             if entries.setdefault(citation_key(text), text) != text:
-                raise Problem(f"two parts state the citation {citation_key(text)!r} differently.")
+                raise HardcaseError(
+                    f"two parts state the citation {citation_key(text)!r} differently."
+                )
     return {
         **tables,
         "metrics": [asdict(metric) for metric in METRICS],
@@ -120,7 +122,7 @@ def bibtex(keys: Iterable[str]) -> str:
     versions stored only that one.
 
     Raises:
-        Problem: If no part has such a citation.
+        HardcaseError: If no part has such a citation.
     """
     entries = citations()
     together = {row["cite"][0]: row["cite"] for row in registry.rows("methods") if row["cite"]}

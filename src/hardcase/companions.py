@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hardcase.errors import Problem, choice, file_member, guarded
+from hardcase.errors import HardcaseError, choice, file_member, guarded
 
 _KNOWN = {
     "study": "People rate what was found; their answers confirm failures and calibrate the judge.",
@@ -98,7 +98,7 @@ def studies() -> dict[str, PaperStudy]:
         try:
             with guarded(f"importing experiment {name!r} of the entry point {point.value}"):
                 package = import_module(point.module.partition(".")[0])
-        except Problem as problem:  # the others can still be listed
+        except HardcaseError as problem:  # the others can still be listed
             studies[name] = PaperStudy(name=name, summary=problem.what)
             continue
         described: Mapping[str, PaperStudy] = getattr(package, "STUDIES", {})
@@ -136,8 +136,8 @@ def teams_module(name: str, what: str, extra: str) -> ModuleType:
         raise _not_installed(what, extra) from error
 
 
-def _not_installed(what: str, extra: str, library: str = "") -> Problem:
-    return Problem(
+def _not_installed(what: str, extra: str, library: str = "") -> HardcaseError:
+    return HardcaseError(
         f"{what} needs {library or f'what the extra {extra!r} brings'}, which is not installed.",
         fix=f"pip install 'hardcase[{extra}]', or from a clone: pip install './hardcase[{extra}]'",
     )

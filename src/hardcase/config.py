@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from hardcase.cache import named_path
-from hardcase.errors import Problem, choice, likely_factory, names_in
+from hardcase.errors import HardcaseError, choice, likely_factory, names_in
 from hardcase.registry import Part, refuse_bare_file, rows
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def refuse_renamed(values: Mapping[str, Any]) -> None:
     """Refuse a section by the name that it had."""
     if "subject" in values:
         fix = "[model] with name = ... and the same keys, or --set model.KEY=VALUE"
-        raise Problem("the section [subject] is now [model].", fix=fix)
+        raise HardcaseError("the section [subject] is now [model].", fix=fix)
 
 
 def parse(values: Mapping[str, Any]) -> Config:
@@ -300,9 +300,9 @@ def limits_in(values: Mapping[str, Any]) -> LimitsConfig:
     section = values.get("limits", {})
     for name in section if isinstance(section, Mapping) else ():
         if name in RENAMED_LIMITS:
-            raise Problem(f"limits.{name} is now {RENAMED_LIMITS[name]}.")
+            raise HardcaseError(f"limits.{name} is now {RENAMED_LIMITS[name]}.")
         if name in DROPPED_LIMITS:
-            raise Problem(f"limits.{name} is no limit any more: {DROPPED_LIMITS[name]}.")
+            raise HardcaseError(f"limits.{name} is no limit any more: {DROPPED_LIMITS[name]}.")
     try:
         return LimitsConfig.model_validate(section)
     except ValidationError as error:
@@ -370,7 +370,7 @@ def check_names(config: Config) -> None:
     What it does not know (entry points of others, code of the user's) is left to whoever loads it.
 
     Raises:
-        Problem: With the first that is wrong.
+        HardcaseError: With the first that is wrong.
     """
     _known_method(config.method)
     _exchanged(config)
@@ -389,7 +389,7 @@ def _exchanged(config: Config) -> None:
     names = [row["name"] for row in rows("data")]
     if (colon and kind in forms) or config.model.name.partition("?")[0] in names:
         fix = f"--model {config.data} --data {config.model.name}"
-        raise Problem(f"{config.model.name} is data, and it is named as the model.", fix=fix)
+        raise HardcaseError(f"{config.model.name} is data, and it is named as the model.", fix=fix)
 
 
 def is_run(name: Any) -> bool:
@@ -428,7 +428,7 @@ def _known_data(spec: str) -> None:
             beside = [each.name for each in path.parent.glob("*")] if path.parent.is_dir() else []
             near = get_close_matches(path.name, beside, n=1)
             fix = f"--data {kind}:{path.parent / near[0]}" if near else f"{kind}:PATH of data"
-            raise Problem(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=fix)
+            raise HardcaseError(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=fix)
         return
     others = [point.name for point in entry_points(group="hardcase.data")]
     name = spec.partition("?")[0]
@@ -448,7 +448,7 @@ def _known_model(spec: str) -> None:
         _present(name.partition("?")[0])
     elif code.endswith(".py"):
         _present(code)
-        raise Problem(
+        raise HardcaseError(
             f"{code} is a file; which function of it makes the network?",
             fix=f"--model {spec}:{likely_factory(named_path(code))}",
         )
@@ -470,7 +470,7 @@ def _in_file(spec: str) -> None:
     if names is not None and name not in names:
         near = get_close_matches(name, names, n=1)
         fix = f"{file}:{near[0] if near else likely_factory(named_path(file))}"
-        raise Problem(f"{file} has no function {name!r}.", fix=fix)
+        raise HardcaseError(f"{file} has no function {name!r}.", fix=fix)
 
 
 def _folder_or_hub(name: str) -> None:
@@ -482,26 +482,26 @@ def _folder_or_hub(name: str) -> None:
     near = get_close_matches(path.name, [found.parent.name for found in beside], n=1)
     if near or name.startswith((".", "/", "~")):
         fix = f"--model hf:{path.parent / near[0]}" if near else "hf:PATH of a folder that exists"
-        raise Problem(f"there is no folder {name}.", f"Looked from {Path.cwd()}.", fix=fix)
+        raise HardcaseError(f"there is no folder {name}.", f"Looked from {Path.cwd()}.", fix=fix)
     logging.getLogger(__name__).warning("there is no folder %s; the hub is asked for it", name)
 
 
-def _unknown_form(name: str) -> Problem:
+def _unknown_form(name: str) -> HardcaseError:
     """The error for a model whose name says neither where it is nor what kind it is."""
     if "." in name or "/" in name:
-        return Problem(
+        return HardcaseError(
             f"there is no file {name}.", f"Looked from {Path.cwd()}.", fix="hardcase list models"
         )
     known = [str(row["name"]) for row in rows("models")]
     fix = f"zoo:{name}" if name in known else f"torchvision:{name}, timm:{name} or hf:{name}"
     forms = "zoo:NAME, file.py:factory, weights@file.py:factory, onnx:FILE, http://..., timm:NAME"
     what = f"{name!r} does not say where the model is from."
-    return Problem(what, f"known forms: {forms} ...", fix=f"--model {fix}")
+    return HardcaseError(what, f"known forms: {forms} ...", fix=f"--model {fix}")
 
 
 def _present(path: str) -> None:
     if not named_path(path).is_file():
-        raise Problem(
+        raise HardcaseError(
             f"there is no file {path}.",
             f"Looked from {Path.cwd()}.",
             fix="another path, or zoo:NAME; hardcase list models",
@@ -524,17 +524,17 @@ def loads(text: str) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """The raw values of a TOML file."""
     if path.exists() and not path.is_file():
-        raise Problem(f"{path} cannot be read: it is not a plain file.")
+        raise HardcaseError(f"{path} cannot be read: it is not a plain file.")
     try:
         if path.stat().st_size > 4 * LONGEST:
             raise ValueError(f"it is larger than any configuration ({LONGEST:,} characters)")
         return loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise Problem(f"there is no configuration file {path}.") from None
+        raise HardcaseError(f"there is no configuration file {path}.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise Problem(f"{path} cannot be read: {error}") from error
+        raise HardcaseError(f"{path} cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise Problem(f"{path} is not valid TOML: {error}") from error
+        raise HardcaseError(f"{path} is not valid TOML: {error}") from error
 
 
 def assign(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
@@ -544,12 +544,12 @@ def assign(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
-            raise Problem(
+            raise HardcaseError(
                 f"--set {setting!r} has no value.",
                 fix="--set key=value, e.g. --set method.population=30",
             )
         if path.count(".") > DEEPEST:
-            raise Problem(
+            raise HardcaseError(
                 f"--set {path[:40]}... names a setting inside more than {DEEPEST} others."
             )
         values = _put(values, path.strip().split("."), _value(text.strip()))
@@ -583,7 +583,7 @@ def _value(text: str) -> Any:
         return [_value(piece) for piece in pieces] if len(pieces) > 1 else text
 
 
-def wrong_value(place: str, error: ValidationError) -> Problem:
+def wrong_value(place: str, error: ValidationError) -> HardcaseError:
     """The first thing that is wrong with the value at `place`, in words."""
     first = error.errors()[0]
     given = first["input"]
@@ -592,7 +592,7 @@ def wrong_value(place: str, error: ValidationError) -> Problem:
     fix = ""
     if is_share and 1 < given <= 100:
         fix = f"{given / 100:g}, the share that {given:g} % is"
-    return Problem(
+    return HardcaseError(
         f"{place} is {given!r}; it must be {' or '.join(dict.fromkeys(rules))}.", fix=fix
     )
 
@@ -613,7 +613,7 @@ def typed_options(part: Part, settings: Mapping[str, Any]) -> dict[str, Any]:
     return typed
 
 
-def _problem(error: ValidationError) -> Problem:
+def _problem(error: ValidationError) -> HardcaseError:
     """The first thing that is wrong; a name that does not exist comes before one that is missing,
     as it may be that one.
     """
@@ -630,18 +630,18 @@ def _problem(error: ValidationError) -> Problem:
     return wrong_value(place, error)
 
 
-def _missing(places: Sequence[str]) -> Problem:
+def _missing(places: Sequence[str]) -> HardcaseError:
     """All that is missing, told at once."""
     flags = [place.removesuffix(".name") for place in places]
     if "model" in flags and "method" in flags:  # the method follows from the model
         flags.remove("method")
     if len(flags) == 1:
-        return Problem(
+        return HardcaseError(
             f"{flags[0]} is not given.",
             fix=f"--{flags[0]} ..., or {flags[0]} = ... in the configuration file",
         )
     told = f"{', '.join(flags[:-1])} and {flags[-1]} are not given."
-    return Problem(
+    return HardcaseError(
         told,
         fix=f"{' '.join(f'--{flag} ...' for flag in flags)}, or the same in the configuration file",
     )

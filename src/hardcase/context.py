@@ -18,7 +18,7 @@ from hardcase.campaign.loop import rows_per_call, seconds_per_seed, seeds_in_tim
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
 from hardcase.config import NO_SEARCH, Config, ModelConfig, is_run, typed_options
 from hardcase.data.files import ImageSet, Stream
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.adapters import ClientConfig
 from hardcase.models.load import Loading, is_stated
 from hardcase.objectives import with_witnesses
@@ -452,7 +452,7 @@ class Context(CampaignSplits):
             return classes.index(str(wanted))
         if isinstance(wanted, int) and 0 <= wanted < len(classes):
             return wanted
-        raise Problem(f"there is no class {wanted!r}.", f"classes: {', '.join(classes)}")
+        raise HardcaseError(f"there is no class {wanted!r}.", f"classes: {', '.join(classes)}")
 
     # how often it fails
 
@@ -559,13 +559,13 @@ class Context(CampaignSplits):
         flags = {"target": "target", "generator": "space"}
         for flag, needed in flags.items():
             if getattr(self.config, flag) is not None and needed not in part.given:
-                raise Problem(
+                raise HardcaseError(
                     f'method "{part.name}" takes no {flag}.',
                     fix=f"leave out {flag}, or another method",
                 )
         unknown = [name for name in part.given if name not in SUPPLIED]
         if unknown:
-            raise Problem(
+            raise HardcaseError(
                 f'method "{part.name}" takes {unknown[0]!r}, which no campaign can give it.',
                 f"A method may ask for {', '.join(SUPPLIED)}; every option has a default.",
             )
@@ -591,7 +591,7 @@ class Context(CampaignSplits):
         given = {name: getattr(self, name) for name in part.given}
         needed = inspect.signature(part.make).parameters
         if given.get("partners", 0) is None and needed["partners"].default is not None:
-            raise Problem(
+            raise HardcaseError(
                 f'method "{part.name}" mixes codes of images; those of this generator hold no'
                 " class.",
                 fix="--generator vqvae, or another that is not told the class",
@@ -599,7 +599,7 @@ class Context(CampaignSplits):
         try:
             method: Method = part(**given, **options)
         except TypeError as error:
-            raise Problem(f"method {part.name!r} cannot be built: {error}") from error
+            raise HardcaseError(f"method {part.name!r} cannot be built: {error}") from error
         method = self._within_conditions(method, options)
         known = {name: option.default for name, option in part.options.items()}
         settings = {**known, **options, **method.details.get("options", {})}
@@ -701,7 +701,7 @@ class Context(CampaignSplits):
         device = self.subject.device
         if steady(device):
             if self.config.precision == "bf16":
-                raise Problem("bf16 is an arithmetic of GPUs.", fix="--precision strict")
+                raise HardcaseError("bf16 is an arithmetic of GPUs.", fix="--precision strict")
             if not is_photographic(self.shape):
                 return None
         if self.config.campaign.tile is not None:
@@ -729,4 +729,4 @@ def _itself(built: Method) -> Method:
 
 
 def _nothing() -> Method:
-    raise Problem("a run without a search has no method.", fix="--method natural")
+    raise HardcaseError("a run without a search has no method.", fix="--method natural")

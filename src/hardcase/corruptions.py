@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.imaging import blur, colour, noise, resample
 from hardcase.imaging.noise import WORD, Draws
 from hardcase.spaces.coordinates import CoordinateGroup, Shape, Values, alone
@@ -337,14 +337,14 @@ def corrupt(
     """
     chosen = corruption(name)
     if x.shape[1] not in (1, 3) or min(x.shape[2:]) < 8:
-        raise Problem(
+        raise HardcaseError(
             f"images of shape {tuple(x.shape[1:])} cannot be corrupted.",
             fix="one or three channels and at least 8 pixels a side",
         )
     if not bool(((severity >= 0) & (severity <= MOST)).all()):
         low = float(severity.min())
         high = float(severity.max())
-        raise Problem(
+        raise HardcaseError(
             f"severities lie between 0 and 5; given are {low:g} to {high:g}.",
             fix="severity.clamp(0, 5)",
         )

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.registry import part
 from hardcase.tensors import margin
 from hardcase.types import Kind, Model, Objective, Oracle, Probe
@@ -250,9 +250,9 @@ def wanted_oracle(wanted: str | None, own: Oracle, *, peers: bool, regressions: 
         regressions: Whether a version before is given, whose regressions are searched for.
     """
     if wanted == "regression" and not regressions:
-        raise Problem("a regression needs the baseline.", fix="--baseline MODEL")
+        raise HardcaseError("a regression needs the baseline.", fix="--baseline MODEL")
     if wanted not in (None, "regression") and regressions:
-        raise Problem(
+        raise HardcaseError(
             f"--baseline searches for regressions; the oracle is to be {wanted!r}.",
             fix="leave out --oracle or --baseline",
         )
@@ -261,7 +261,7 @@ def wanted_oracle(wanted: str | None, own: Oracle, *, peers: bool, regressions: 
     if wanted not in NAMED:
         raise choice("oracle for this method", wanted, list(NAMED))
     if wanted == "disagreement" and not peers:
-        raise Problem(
+        raise HardcaseError(
             "disagreement needs a model to disagree with, and no comparison model was given.",
             fix="--peer MODEL",
         )

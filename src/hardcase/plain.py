@@ -18,7 +18,7 @@ from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 SMALL = 2**25
 """Bytes, at most, of a file that is read whole because it says something."""
@@ -60,14 +60,14 @@ def read_text(path: Path, *, most: int = SMALL) -> str:
     """Return the text of a file that a user named.
 
     Raises:
-        Problem: If it is no plain file of text, or larger than `most` bytes.
+        HardcaseError: If it is no plain file of text, or larger than `most` bytes.
     """
     try:
         return read_plain(path, most=most, links=True).decode("utf-8")
     except OSError as error:
-        raise Problem(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise HardcaseError(f"{path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
-        raise Problem(f"{path} is no text: {error}.") from error
+        raise HardcaseError(f"{path} is no text: {error}.") from error
 
 
 def parse_toml(text: str) -> dict[str, Any]:

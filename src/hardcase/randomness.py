@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Int32
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import ordinal
 
 
@@ -172,7 +172,9 @@ class Rng:
         2^31 for all, or a tensor of them that broadcasts against the result.
         """
         if isinstance(high, int) and not 0 < high < 2**31:
-            raise Problem(f"integers are drawn below {high}.", fix="a bound from 1 to 2147483647")
+            raise HardcaseError(
+                f"integers are drawn below {high}.", fix="a bound from 1 to 2147483647"
+            )
         words = self._words(rows, shape).to(torch.int64).bitwise_and_(0xFFFFFFFF)
         return words.mul_(high) >> 32
 

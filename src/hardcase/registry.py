@@ -22,7 +22,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from hardcase.errors import Problem, choice, file_member, guarded, likely_factory
+from hardcase.errors import HardcaseError, choice, file_member, guarded, likely_factory
 
 if TYPE_CHECKING:
     from hardcase.types import Method
@@ -363,7 +363,7 @@ def resolve(kind: str, spec: str) -> Part:
             group ``hardcase.<kind>``.
 
     Raises:
-        Problem: If there is no such part; the message lists the choices.
+        HardcaseError: If there is no such part; the message lists the choices.
 
     Example:
         >>> from hardcase.registry import resolve
@@ -383,7 +383,7 @@ def resolve(kind: str, spec: str) -> Part:
 def refuse_bare_file(kind: str, spec: str) -> None:
     """Raise if `spec` is a file that does not say which of its parts is meant."""
     if spec.endswith(".py"):
-        raise Problem(
+        raise HardcaseError(
             f"{spec} is a file; which {kind} of it is meant?",
             fix=f"{spec}:{likely_factory(Path(spec))}",
         )
@@ -421,7 +421,7 @@ def built(kind: str, spec: str, shape: tuple[int, int, int] | None) -> Any:
         return part.make
     unknown = [name for name in part.given if name != "shape"]
     if unknown:
-        raise Problem(
+        raise HardcaseError(
             f"{kind} {spec} takes {unknown[0]!r}, which no run can give it.",
             "Such a part may ask for `shape`; everything else needs a default.",
         )
@@ -429,7 +429,7 @@ def built(kind: str, spec: str, shape: tuple[int, int, int] | None) -> Any:
     with guarded(f"{kind} {spec}"):
         made = part(**dict.fromkeys(part.given, shape))
     if not isinstance(made, protocol):
-        raise Problem(f"{spec} makes a {type(made).__name__}, which is no {kind}.", contract)
+        raise HardcaseError(f"{spec} makes a {type(made).__name__}, which is no {kind}.", contract)
     return made
 
 
@@ -456,7 +456,7 @@ def check_offer(part: Part, subject: str, offers: str, levels: Sequence[str]) ->
     if part.name not in needs or levels.index(needs[part.name]) <= level:
         return
     able = [name for name, need in needs.items() if levels.index(need) <= level]
-    raise Problem(
+    raise HardcaseError(
         f'method "{part.name}" needs {needs[part.name]}; model "{subject}" offers {offers} only.',
         f"methods that work here: {', '.join(able)}",
     )
@@ -477,7 +477,7 @@ def first_paragraph(made: Callable[..., Any]) -> str:
 def _add(row: Part) -> None:
     before = _parts[row.kind].get(row.name)
     if before is not None and _origin(before) != _origin(row):
-        raise Problem(
+        raise HardcaseError(
             f"two parts of kind {row.kind} are called {row.name!r}: "
             f"{before.make.__qualname__} of {_origin(before)[0]} and "
             f"{row.make.__qualname__} of {_origin(row)[0]}.",

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypedDict
 
 from hardcase.config import BudgetConfig, Config, assign, parse, refuse_renamed
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 
 __all__ = ["GIVERS", "Request", "SearchSettings", "Settings", "settings_by_name"]
 
@@ -79,14 +79,14 @@ class Request:
             label: What an error calls the giver; by default its name and the setting.
 
         Raises:
-            Problem: If the same giver has given another value before.
+            HardcaseError: If the same giver has given another value before.
         """
         refuse_renamed(values)
         for path, value in settings_by_name(values):
             known = self.given.get(path)
             name = label or {"flag": f"--set {path}", "python": path}.get(by, by)
             if known == by and self._value(path) != value:
-                raise Problem(
+                raise HardcaseError(
                     f"{path} is given twice: {self._value(path)!r} by {self._labels[path]} and"
                     f" {value!r} by {name}.",
                     fix="one of the two",

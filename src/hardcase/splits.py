@@ -11,7 +11,7 @@ from hardcase.campaign.claims import claim_context
 from hardcase.config import Config, annotated_as, task_of
 from hardcase.data.files import LabelledSet, MixedSizes, Stream
 from hardcase.data.sources import large, load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.load import is_stated, names_outputs, network_of_code
 from hardcase.models.names import ClassMap, aligned, map_between
 from hardcase.tasks import task_named
@@ -148,7 +148,9 @@ class CampaignSplits:
         code = self.config.model.name.rpartition("@")[2]
         if ".py:" not in code:
             return []
-        with suppress(Problem):  # what is wrong with the model is told once its images are read
+        with suppress(
+            HardcaseError
+        ):  # what is wrong with the model is told once its images are read
             return sizes_taken(network_of_code(code), side)
         return []
 

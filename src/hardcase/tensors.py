@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 # PNG in a few lines: a writer several times faster than a general one, and a reader for any PNG.
 
@@ -49,11 +49,11 @@ def encode_all(images: UInt8[Tensor, "n c h w"]) -> list[bytes]:
     header = struct.pack(">IIBBBBB", width, height, 8, _GREY if channels == 1 else _COLOUR, 0, 0, 0)
     head = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header)
     tail = _chunk(b"IEND", b"")
-    pixels = _beside(partial(zlib.compress, level=1), lines, lines.nbytes)
+    pixels = _parallel_map(partial(zlib.compress, level=1), lines, lines.nbytes)
     return [b"".join((head, _chunk(b"IDAT", data), tail)) for data in pixels]
 
 
-def _beside(work: Callable[[Any], T], items: Any, size: int) -> list[T]:
+def _parallel_map(work: Callable[[Any], T], items: Any, size: int) -> list[T]:
     """`work` on every item, in several threads where they hold many bytes: zlib lets others run."""
     if size < MANY_BYTES:
         return list(map(work, items))
@@ -78,7 +78,9 @@ def decode(data: bytes | None, side: tuple[int, ...] | None = None) -> UInt8[Ten
             plain = picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
             array = np.array(plain)
     except Exception as error:  # the reader raises many kinds for a damaged file
-        raise Problem(f"a stored image is damaged: {type(error).__name__}: {error}") from error
+        raise HardcaseError(
+            f"a stored image is damaged: {type(error).__name__}: {error}"
+        ) from error
     return torch.from_numpy(array[None] if array.ndim == 2 else array.transpose(2, 0, 1).copy())
 
 
@@ -92,10 +94,10 @@ def decode_all(data: Sequence[bytes | None]) -> UInt8[Tensor, "n c h w"]:
     def put(row: int) -> None:
         image = decode(data[row], first.shape[1:])
         if image.shape != first.shape:
-            raise Problem("the stored images have different sizes; they are damaged.")
+            raise HardcaseError("the stored images have different sizes; they are damaged.")
         images[row] = image
 
-    _beside(put, range(len(data)), images.numel())
+    _parallel_map(put, range(len(data)), images.numel())
     return images
 
 
@@ -136,8 +138,8 @@ class _Grid(torch.autograd.Function):
         return _on_grid(x)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Tensor:
-        return slope
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
 
 
 def to_bytes(x: Float[Tensor, " *shape"]) -> UInt8[Tensor, " *shape"]:
@@ -408,7 +410,7 @@ def usable_device(name: str) -> str:
     kind = name.partition(":")[0]
     if kind not in DEVICES:
         available = f"--device {'cuda' if torch.cuda.is_available() else 'cpu'}"
-        raise Problem(
+        raise HardcaseError(
             f"there is no device {name!r}.", f"known: auto, {', '.join(DEVICES)}", fix=available
         )
     try:
@@ -416,5 +418,7 @@ def usable_device(name: str) -> str:
             raise RuntimeError("it computes no values")
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise Problem(f"device {name!r} cannot be used: {reason}", fix="--device cpu") from error
+        raise HardcaseError(
+            f"device {name!r} cannot be used: {reason}", fix="--device cpu"
+        ) from error
     return name

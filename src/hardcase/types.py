@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, balanced_order
 
 __all__ = [
@@ -95,7 +95,9 @@ class ClassNames(tuple[str, ...]):
 
 def _positive(name: str, value: int) -> int:
     if value < 1:
-        raise Problem(f"{name} is {value}; at least 1 image is needed.", fix=f"{name}=1 or more")
+        raise HardcaseError(
+            f"{name} is {value}; at least 1 image is needed.", fix=f"{name}=1 or more"
+        )
     return value
 
 
@@ -161,7 +163,7 @@ class Images:
         beginning of a larger one.
         """
         if (per_class is None) == (count is None):
-            raise Problem(
+            raise HardcaseError(
                 "sample takes either per_class or count.", fix="images.sample(per_class=20, seed=0)"
             )
         rows, turn = balanced_order(self.y, self.id, seed=seed)

@@ -8,7 +8,7 @@ from aftermath import verdict, write_run
 
 import hardcase as hc
 from hardcase import statistics
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.suite.compare import compare
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -76,9 +76,9 @@ def test_no_shared_seeds_leaves_only_what_is_not_paired(tmp_path):
 
 def test_runs_of_other_classes_are_refused_and_one_is_not_enough(tmp_path):
     a, b = pair(tmp_path, classes=["x", "y"])
-    with pytest.raises(Problem, match="same classes"):
+    with pytest.raises(HardcaseError, match="same classes"):
         compare(a, b)
-    with pytest.raises(Problem, match="at least two"):
+    with pytest.raises(HardcaseError, match="at least two"):
         compare(a)
 
 

@@ -10,7 +10,7 @@ import world
 
 import hardcase as hc
 from hardcase.campaign.record import Campaign
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods import sinvad_code
 from hardcase.models.adapters import Cached, LabelOnly, Retrying
 from hardcase.models.subject import Subject
@@ -58,7 +58,7 @@ def test_another_behaviour_of_any_network_is_refused(tmp_path, monkeypatch, role
     kind, name = (SwitchedAutoencoder, "shift") if role == "generator" else (Switched, "bias")
     monkeypatch.setattr(kind, name, max(size, 1e-4) if role == "generator" else size)
     told = role if role == "generator" else f"{role} 1"
-    with pytest.raises(Problem, match=rf"the {told} answers \d of \d images differently"):
+    with pytest.raises(HardcaseError, match=rf"the {told} answers \d of \d images differently"):
         resume(plan, tmp_path / "run")
 
 
@@ -132,7 +132,7 @@ def test_a_server_that_changes_under_way_stops_the_run_at_the_last_good_shard(tm
             return real(array, binary=binary)
 
         server.packed = packed
-        with pytest.raises(Problem, match=r"differently|another order") as caught:
+        with pytest.raises(HardcaseError, match=r"differently|another order") as caught:
             begin(server, tmp_path / "run", watcher)
         assert caught.value.code == 2
     stored = sorted((tmp_path / "run/findings").glob("part-*.parquet"))

@@ -29,7 +29,7 @@ from hardcase.conditions.risk import (
     with_pattern,
 )
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.plain import read_plain
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.measured import Measured, Measurement
@@ -84,7 +84,7 @@ def field_shown(run: Run) -> dict[str, Any] | None:
     try:
         sentences = [str(text) for text in stored_field["sentences"]]
         sheet = remade(base64.b64decode(stored_field["sheet"])) if "sheet" in stored_field else None
-    except (LookupError, TypeError, ValueError, Problem):
+    except (LookupError, TypeError, ValueError, HardcaseError):
         return None
     return {"sentences": sentences, "sheet": sheet}
 
@@ -175,7 +175,7 @@ def shown_samples(run: Run) -> list[dict[str, Any]]:
     side_file = read_side_file(run.store, CONDITIONS) or {}
     try:
         return [_checked_sample(row, run) for row in side_file.get("shown", ())]
-    except (LookupError, TypeError, ValueError, AttributeError, Problem):
+    except (LookupError, TypeError, ValueError, AttributeError, HardcaseError):
         return []  # whoever wrote that, it is no sample of this run
 
 

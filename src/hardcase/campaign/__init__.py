@@ -8,7 +8,7 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.campaign.evaluator import ShardEvaluator as ShardEvaluator
-    from hardcase.campaign.loop import enter as enter, run_shard as run_shard
+    from hardcase.campaign.loop import encode_images as encode_images, run_shard as run_shard
     from hardcase.campaign.record import (
         Campaign as Campaign,
         Counts as Counts,

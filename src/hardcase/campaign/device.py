@@ -111,7 +111,7 @@ class ReplayedQuery(Query):
             and tile_in_use(device.type) is not None
             and not self.guides
             and not any(self.taps)
-            and all(one.offers == "gradients" for one in self.everybody)
+            and all(one.offers == "gradients" for one in self.networks)
         )
         size = self.tile * max(1, self.seeds.x[:1].numel())
         if not constant or size > LARGE:
@@ -146,7 +146,7 @@ class ReplayedQuery(Query):
                     seeds=Seeds(z0, x, y, number, own),
                 )
                 probe = evaluation.probe
-                told = [probe.z, probe.x, probe.logits, evaluation.score, evaluation.slope]
+                told = [probe.z, probe.x, probe.logits, evaluation.score, evaluation.gradient]
                 return [*told, *probe.peers, *probe.witnesses]
 
             size = self.tile * streams
@@ -186,7 +186,7 @@ class ReplayedQuery(Query):
             replay()
             for column, out in zip(found, replay.out):
                 column[part] = out[:count]
-        code, x, logits, score, slope, *others = found
+        code, x, logits, score, gradient, *others = found
         peers = len(self.models) - 1
         probe = Probe(
             z=code,
@@ -198,7 +198,7 @@ class ReplayedQuery(Query):
             targets=targets,
             guides=self.guides,
         )
-        return Evaluation(probe, score, slope)
+        return Evaluation(probe, score, gradient)
 
     def _tables(self) -> list[tuple[str, Tensor]]:
         """What is known of every seed, by name."""
@@ -309,7 +309,7 @@ def _answers(
                 Evaluation(
                     _rows_of_probe(evaluation.probe, part),
                     evaluation.score[part],
-                    evaluation.slope[part],
+                    evaluation.gradient[part],
                 ),
             )
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hardcase.campaign.claims import CLAIMED, asking, moved_claims, stored_label
 from hardcase.campaign.record import Campaign, Counts, Limits, counted, within
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.oracles import MIN_MARGIN, LeavesLabel, witness_margin
 from hardcase.randomness import Rng
 from hardcase.tensors import (
@@ -51,7 +51,7 @@ class Evaluation:
 
     probe: Probe
     score: Float[Tensor, " m"]
-    slope: Float[Tensor, "m *code"]
+    gradient: Float[Tensor, "m *code"]
 
 
 class Query:
@@ -64,14 +64,14 @@ class Query:
         self.campaign = campaign
         self.seeds = seeds
         self.models = (campaign.subject, *campaign.peers)
-        self.everybody = (*self.models, *campaign.witnesses)
+        self.networks = (*self.models, *campaign.witnesses)
         self.taps = campaign.taps()
         self.guides = {guide.name: guide for guide in guides}
         self.tile = tile_rows(campaign.subject.device)
         self.batch = max(self.tile, campaign.batch // self.tile * self.tile)
         self.objective = campaign.method.objective
         self.claimed = CLAIMED in seeds.context
-        self.opened = not campaign.method.closed
+        self.differentiates_model = not campaign.method.closed
 
     def __call__(
         self,
@@ -97,7 +97,7 @@ class Query:
                         code = code.detach().requires_grad_() if graded else code
                         x = to_grid(space.decode(code, origin))
                         if graded and not x.requires_grad:
-                            raise Problem(
+                            raise HardcaseError(
                                 f"space {space.name} gives no gradient of its images by its codes,"
                                 " which this method climbs.",
                                 fix="--method natural-blackbox, or torch operations in decode",
@@ -105,11 +105,11 @@ class Query:
                         # The evaluator alone decides what is differentiated: a method that declares
                         # a black box gets a detached image, so a gradient cannot leak into its
                         # search by accident.
-                        seen = x if self.opened else x.detach()
-                        asked: tuple[Callable[..., Answer], ...] = self.everybody
+                        seen = x if self.differentiates_model else x.detach()
+                        asked: tuple[Callable[..., Answer], ...] = self.networks
                         if self.claimed:
                             claims = moved_claims(space, code, origin)
-                            asked = tuple(asking(one, claims) for one in self.everybody)
+                            asked = tuple(asking(one, claims) for one in self.networks)
                         answers = [ask(seen, taps) for ask, taps in zip(asked, self.taps)]
                         activations = dict(answers[0].activations)
                         for i, peer in enumerate(answers[1:]):
@@ -133,12 +133,12 @@ class Query:
                         )
                         score = self.objective(probe)
                     if graded and score.requires_grad:
-                        slope = torch.autograd.grad(score.sum(), code)[0].nan_to_num(0, 0, 0)
+                        gradient = torch.autograd.grad(score.sum(), code)[0].nan_to_num(0, 0, 0)
                     else:  # none asked for, or of black boxes alone
-                        slope = torch.zeros_like(code)
+                        gradient = torch.zeros_like(code)
                     if graded:
                         probe = _detached(probe)
-                    parts.append(Evaluation(probe, score.detach(), slope))
+                    parts.append(Evaluation(probe, score.detach(), gradient))
                 return parts[0] if len(parts) == 1 else join_rows(parts)
             except (torch.OutOfMemoryError, MemoryError):
                 if self.batch <= self.tile:
@@ -484,13 +484,13 @@ class ShardEvaluator:
         targets = targets or {}
         if self._affordable(rows, graded=True):
             evaluation = self.query(z.detach(), rows, targets, graded=True)
-            return self._record(evaluation, rows, targets, graded=True), evaluation.slope
+            return self._record(evaluation, rows, targets, graded=True), evaluation.gradient
         paid = within(rows, self.limits.gradients - self.counts.gradients)
         if not bool(paid.any()) and self._affordable(rows):
             evaluation = self.query(z.detach(), rows, targets)
             feedback = self._record(evaluation, rows, targets, graded=False)
             self.retire(rows)
-            return feedback, evaluation.slope
+            return feedback, evaluation.gradient
         if bool(paid.all()):
             return self._partly(z, rows, targets, graded=True)
         graded = self._partly(z[paid], rows[paid], rows_of(targets, paid), graded=True)
@@ -520,11 +520,11 @@ class ShardEvaluator:
                 margin(network(x).logits, self.seeds.y[rows])
                 for network, x in zip(networks, images)
             ]
-            (slope,) = torch.autograd.grad(torch.cat(margins).sum(), code)
+            (gradient,) = torch.autograd.grad(torch.cat(margins).sum(), code)
         spent = counted(rows, len(self.seeds)) * len(networks)
         self.counts.surrogate_queries.add_(spent)
         self.counts.surrogate_gradients.add_(spent)
-        slopes = slope.nan_to_num(0, 0, 0).reshape(len(networks), len(rows), -1)
+        slopes = gradient.nan_to_num(0, 0, 0).reshape(len(networks), len(rows), -1)
         return torch.stack([each.detach() for each in margins], 1), slopes.transpose(0, 1)
 
     def reconstruct(self) -> None:
@@ -554,23 +554,23 @@ class ShardEvaluator:
             no.clone(),
             zero - torch.inf,
         )
-        slope = torch.zeros_like(z)
+        gradient = torch.zeros_like(z)
         if bool(open_rows.any()):
             paid = rows[open_rows]
             targets = rows_of(targets, open_rows)
             evaluation = self.query(z[open_rows].detach(), paid, targets, graded=graded)
-            slope[open_rows] = evaluation.slope
+            gradient[open_rows] = evaluation.gradient
             evaluated = self._record(evaluation, paid, targets, graded=graded)
             for f in fields(Feedback):
                 getattr(feedback, f.name)[open_rows] = getattr(evaluated, f.name)
-        return feedback, slope
+        return feedback, gradient
 
     def _affordable(self, rows: Int[Tensor, " m"], *, graded: bool = False) -> bool:
         """Whether every row is of a live seed and paid for: the one thing that most steps must know
         before they can go on.
         """
         if rows.dtype == torch.bool:
-            raise Problem(
+            raise HardcaseError(
                 "a search asked with a mask; rows are positions of seeds.",
                 fix="rows = evaluate.live.nonzero().squeeze(1)",
             )

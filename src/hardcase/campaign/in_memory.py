@@ -25,7 +25,7 @@ SEEDS = {True: 64, False: 512}
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchResult:
     """What was found, and what it cost.
 
     Args:
@@ -69,7 +69,7 @@ def search(
     seed: int = 0,
     shard: int | None = None,
     batch: int | None = None,
-) -> Searched:
+) -> SearchResult:
     """Search all `seeds`, which the model must classify correctly; guides learn by shard.
 
     Args:
@@ -107,7 +107,7 @@ def search_campaign(
     *,
     shard: int = 32,
     rounds: int = 8,
-) -> Searched:
+) -> SearchResult:
     """Search all `seeds`, which the model must classify correctly, as a run on disk does."""
     most = limits(overlay(budget or Budget(), campaign.method.budget), len(seeds))
     guides = (*campaign.method.guides, *campaign.criteria)
@@ -136,7 +136,7 @@ def search_campaign(
     if campaign.target is not None:
         target = campaign.target
     counts = Counts.join([part.counts for part in parts])
-    return Searched(
+    return SearchResult(
         seeds,
         Findings.join([on_cpu(part.findings) for part in parts]),
         counts.queries,

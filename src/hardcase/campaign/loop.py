@@ -14,7 +14,7 @@ from torch import Tensor
 from hardcase.campaign.claims import asking, moved_claims, stored_label
 from hardcase.campaign.evaluator import Ask, ShardEvaluator
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import Rng, keys_of
 from hardcase.tensors import TILE, chunks, from_bytes, margin, steady
@@ -63,10 +63,10 @@ def run_shard(
         ask: What asks about its seeds, see `hardcase.campaign.executor`; None: each call by itself.
     """
     with campaign.arithmetic():
-        rng = numbers(campaign, images, "search")
-        seeds = enter(campaign, images, first)
+        rng = rng_for(campaign, images, "search")
+        seeds = encode_images(campaign, images, first)
         forks = [guide.fork() for guide in guides]
-        chance = numbers(campaign, images, "guides")
+        chance = rng_for(campaign, images, "guides")
         most = limits.to(seeds.y.device)
         evaluate = ShardEvaluator(campaign, seeds, most, forks, chance, ask)
         if campaign.method.space.keeps_code:
@@ -102,7 +102,7 @@ def in_rounds(
         deltas: What the shard of a number has learned, by the name of the guide.
 
     Raises:
-        Problem: If what was stored for a guide is of another one.
+        HardcaseError: If what was stored for a guide is of another one.
     """
     for part in chunks(count, size):
         numbers = range(part.start, part.stop)
@@ -111,7 +111,7 @@ def in_rounds(
             try:
                 guide.merge([deltas(number).get(guide.name, {}) for number in numbers])
             except (RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
-                raise Problem(
+                raise HardcaseError(
                     f"what shards have stored for the guide {guide.name} cannot be put together:"
                     f" {type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
                     fix="a new --out",
@@ -148,18 +148,18 @@ def confirm_in_float32(campaign: Campaign, findings: Findings, seeds: Seeds) -> 
     return checked.take((left | other).nonzero().squeeze(1))
 
 
-def enter(campaign: Campaign, images: Images, first: int = 0) -> Seeds:
+def encode_images(campaign: Campaign, images: Images, first: int = 0) -> Seeds:
     """The images as seeds in the method's space, on the subject's device."""
     device = campaign.subject.device
     x = from_bytes(images.x.to(device))
     y = images.y.to(device)
     with torch.no_grad():
-        z, context = campaign.method.space.encode(x, y, numbers(campaign, images, "space"))
+        z, context = campaign.method.space.encode(x, y, rng_for(campaign, images, "space"))
     known = {name: value.to(device) for name, value in images.context.items()}
     return Seeds(z, x, y, torch.arange(first, first + len(y), device=device), {**known, **context})
 
 
-def numbers(campaign: Campaign, images: Images, purpose: str) -> Rng:
+def rng_for(campaign: Campaign, images: Images, purpose: str) -> Rng:
     """The random numbers of one purpose for these images, on the subject's device."""
     return Rng(campaign.seed, purpose, keys_of(images.id).to(campaign.subject.device))
 

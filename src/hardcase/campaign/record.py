@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.environment import arithmetic
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.oracles import MARGIN, MIN_MARGIN, Witnessed
 from hardcase.tensors import from_bytes, margin, ordinal, tile_in_use, use_tile
 from hardcase.types import (
@@ -109,7 +109,7 @@ def parse_keep(text: str) -> Keep:
         return named[text]
     if text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0:
         return Keep(count=int(text))
-    raise Problem(f"keep is {text!r}; it is one of {', '.join(named)} or a number above 0.")
+    raise HardcaseError(f"keep is {text!r}; it is one of {', '.join(named)} or a number above 0.")
 
 
 # Budgets become limits per image first, so that they hold exactly in any order of work.
@@ -155,10 +155,10 @@ def seconds(time: float | str | None) -> float | None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", str(time).strip())
     if not match:
-        raise Problem(f"the time limit {time!r} is not a duration.", fix="30s, 10m or 2h")
+        raise HardcaseError(f"the time limit {time!r} is not a duration.", fix="30s, 10m or 2h")
     limit = float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]
     if limit <= 0:
-        raise Problem(
+        raise HardcaseError(
             f"a time limit of {time} leaves no time for any query.",
             fix="30s, 10m or 2h, or none",
         )
@@ -186,7 +186,7 @@ def counted(
 def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Tensor, " n"]:
     for value, label in ((each, name), (total, f"total_{name}")):
         if value is not None and value < 1:
-            raise Problem(
+            raise HardcaseError(
                 f"a budget of {value} {label} allows no query.",
                 fix=f"{label} of at least 1, or none",
             )
@@ -257,7 +257,7 @@ class Campaign:
         if needed not in OFFERS:
             raise choice("kind of answer that a method may need", needed, OFFERS)
         if OFFERS.index(offered) < OFFERS.index(needed):
-            raise Problem(
+            raise HardcaseError(
                 f'method "{self.method.name}" needs {needed}; model "{self.subject.name}" offers'
                 f" {offered} only."
             )
@@ -265,7 +265,7 @@ class Campaign:
         for witness in self.witnesses:
             if own & {witness.hash, getattr(witness, "weights", "")}:
                 twice = "" if witness.name == self.subject.name else f', as "{witness.name}"'
-                raise Problem(
+                raise HardcaseError(
                     f'"{self.subject.name}" is the model and a witness{twice}: '
                     "it cannot leave the label and keep it.",
                     fix="another network as --witness",

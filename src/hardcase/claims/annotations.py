@@ -30,7 +30,7 @@ from hardcase.companions import teams_module
 from hardcase.data.files import FORMATS, Sizing, Stream, peeked
 from hardcase.data.own import file_bytes, names_by_number, natural, numbered
 from hardcase.data.sources import SPLITS, image_pixels, part_of, spec_options
-from hardcase.errors import Problem, choice, reading
+from hardcase.errors import HardcaseError, choice, reading
 from hardcase.tensors import digest, digest_tensors
 from hardcase.types import Images
 
@@ -137,10 +137,12 @@ def load_annotations(
         crop: Likewise.
 
     Raises:
-        Problem: If there are no such data, or nothing of this task is known of them.
+        HardcaseError: If there are no such data, or nothing of this task is known of them.
     """
     if task == "classes":
-        raise Problem("images with one class each are no annotated images.", fix="hc.data.load")
+        raise HardcaseError(
+            "images with one class each are no annotated images.", fix="hc.data.load"
+        )
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
     if isinstance(data, AnnotatedImages):
@@ -177,10 +179,10 @@ def _opened(row: registry.Part, rest: str, split: str) -> tuple[RawAnnotations, 
     """What a reader finds at ``PATH?option=value``, the size of its images, and the part."""
     text, _, query = rest.partition("?")
     if not text:
-        raise Problem(f"{row.name} names no path.", fix=row.name)
+        raise HardcaseError(f"{row.name} names no path.", fix=row.name)
     path = named_path(text)
     if not path.exists():
-        raise Problem(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=row.name)
+        raise HardcaseError(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=row.name)
     choices = {name: each.choices for name, each in registry.options_of(row).items()}
     sizes: dict[str, tuple[str, ...]] = {"resize": (), "crop": ()}
     spec_choices = spec_options(row.name, {**choices, **sizes, "split": ("all",)}, query)
@@ -208,7 +210,7 @@ def _for_task(annotated: AnnotatedImages, task: Task) -> AnnotatedImages:
     }
     if not there[task]:
         others = [name for name, known in there.items() if known]
-        raise Problem(
+        raise HardcaseError(
             f"{annotated.images.name} has no {task}.",
             f"It has {' and '.join(others) or 'nothing that is annotated'}.",
             fix=f"--task {others[0]}" if others else "",
@@ -247,7 +249,7 @@ def _assembled(
     split, wanted = parts
     names, y = list(raw.names), torch.zeros(len(raw.names), dtype=torch.int64)
     if not names:
-        raise Problem(f"{title} holds no images.")
+        raise HardcaseError(f"{title} holds no images.")
 
     def read(row: int) -> npt.NDArray[np.uint8]:
         return image_pixels(raw.read(row), sizing, names[row])
@@ -259,7 +261,7 @@ def _assembled(
     if 0 < count < len(stream):
         stream = stream.sample(count=count, seed=seed)
     if len(stream) * math.prod(stream.shape) > HELD:
-        raise Problem(
+        raise HardcaseError(
             f"the {len(stream):,} images of {title} take more than {HELD / 2**30:.0f} GB.",
             fix="?resize=320 after the path, or fewer of them (--images)",
         )
@@ -443,12 +445,12 @@ def _mask(
     """The class of each pixel, in the size of the image."""
     image = _opened_image(item)
     if image.mode not in ("L", "P", "1", "I;16", "I"):
-        raise Problem(
+        raise HardcaseError(
             f"the mask of {name} is of Pillow mode {image.mode}; class numbers are needed.",
             fix="PNG masks of one channel (L or P) that hold a class number in each pixel",
         )
     if _size(image) != size:
-        raise Problem(
+        raise HardcaseError(
             f"the mask of {name} is {image.size[0]}×{image.size[1]}, the image is"
             f" {size[0]}×{size[1]}."
         )
@@ -481,7 +483,7 @@ def _torchvision(data: Any) -> RawAnnotations:
     Pascal VOC, or a mask.
     """
     if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
-        raise Problem(
+        raise HardcaseError(
             f"a {type(data).__name__} is no kind of annotated images that is known.",
             "Known are coco:, yolo:, voc:, tags:, masks:, and data sets of Hugging Face"
             " and torchvision.",
@@ -512,7 +514,7 @@ def _torchvision(data: Any) -> RawAnnotations:
         most = max(int(box[box != NONE].max(initial=0)) for box in pixels)
         names = names or tuple(map(str, range(most + 1)))
     else:
-        raise Problem(
+        raise HardcaseError(
             f"targets are {', '.join(sorted(kinds))}; boxes and labels are needed.",
             fix='items (image, {"boxes": XYXY, "labels": class numbers})',
         )

@@ -30,7 +30,7 @@ from hardcase.claims.answers import (
     stated_classes,
 )
 from hardcase.claims.subjects import TASKS, THRESHOLD, Annotation, ClaimModel, Flattened, Task
-from hardcase.errors import NO_SEEDS, Problem, choice
+from hardcase.errors import NO_SEEDS, HardcaseError, choice
 from hardcase.models.adapters import fit_state, own_names, read_state
 from hardcase.models.fetching import is_fetched
 from hardcase.models.health import answers
@@ -128,7 +128,7 @@ def load_claim_model(
 
 def _refuse_other_task(name: str, stated: str, wanted: Task) -> None:
     if stated != wanted:
-        raise Problem(
+        raise HardcaseError(
             f"{name} answers {stated}, and {wanted} are asked for.", fix=f"--task {stated}"
         )
 
@@ -163,7 +163,7 @@ def _number(text: str | None, usual: float) -> float:
     try:
         return float(text)
     except ValueError:
-        raise Problem(f"threshold={text} is no number.", fix="?threshold=0.5") from None
+        raise HardcaseError(f"threshold={text} is no number.", fix="?threshold=0.5") from None
 
 
 def _trained(name: str, how: Loading, annotated: Callable[[str], AnnotatedImages]) -> nn.Module:
@@ -314,7 +314,7 @@ def claim_seeds(images: Images, annotations: Sequence[Annotation], task: Task) -
     """
     claimed = [_claims(annotation, task, len(images.classes)) for annotation in annotations]
     if not any(claimed):
-        raise Problem(
+        raise HardcaseError(
             f"{images.name} says of no image what is in it.",
             fix="data with tags, boxes or masks of the task",
             code=NO_SEEDS,

@@ -31,7 +31,7 @@ from hardcase.claims.annotations import NONE, AnnotatedImages
 from hardcase.claims.subjects import Annotation, Detections, average_precision, overlap, strongest
 from hardcase.data.own import numbered
 from hardcase.data.sources import load
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.randomness import Rng, keys_of, named_randomness
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
@@ -401,13 +401,13 @@ def trained_network(
         raise choice("detector or tagger", name, list(rows))
     row = rows[name]
     if train.images.shape != test.images.shape or train.images.classes != test.images.classes:
-        raise Problem("training and test images differ in their size or their classes.")
+        raise HardcaseError("training and test images differ in their size or their classes.")
     recipe: TrainingRecipe = row.facts["training"]
     if epochs is not None:
         recipe = replace(recipe, epochs=epochs)
     task = row.facts["task"]
     if task == "boxes" and not any(len(one.boxes) for one in train.annotations):
-        raise Problem(
+        raise HardcaseError(
             f"{name} learns from boxes, and {train.images.name} has none.",
             fix="--data canvas5k, or data with boxes: coco:FILE.json, yolo:DIR",
         )

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from hardcase.campaign.claims import CLAIM_KINDS, Claims
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.models.names import class_map
 from hardcase.tensors import digest, margin
 from hardcase.types import WAYS, Answer, Model, Offer, Tap
@@ -210,7 +210,7 @@ def flat_table(answer: object, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m 
         form = f"a {type(answer).__name__}"
         if isinstance(answer, Tensor):
             form = f"a tensor of shape {tuple(answer.shape)}"
-        raise Problem(
+        raise HardcaseError(
             f"the model answers {form}.",
             "A tagger answers (images, classes), a segmenter (images, classes, height, width),"
             " a detector boxes with scores.",
@@ -256,9 +256,11 @@ class ClaimModel:
         if task not in TASKS:
             raise choice("task", task, TASKS)
         if not 0 < threshold < 1:
-            raise Problem(f"a threshold of {threshold} is no probability.", fix="threshold=0.5")
+            raise HardcaseError(
+                f"a threshold of {threshold} is no probability.", fix="threshold=0.5"
+            )
         if model.offers == "label":
-            raise Problem(
+            raise HardcaseError(
                 f"{model.name} tells labels alone, and claims need scores.",
                 fix="leave out subject.label_only",
             )
@@ -350,7 +352,7 @@ class ClaimModel:
         count = logits.shape[dim]
         columns = self.columns or tuple(range(len(self.class_names)))
         if max(columns, default=-1) >= count:
-            raise Problem(
+            raise HardcaseError(
                 f"the model has {count} classes, the data has {len(self.class_names)}.",
                 fix="--set model.classes=NAME,NAME,...: the names of its outputs",
             )
@@ -377,10 +379,10 @@ def _columns(classes: Sequence[str], outputs: Sequence[str]) -> tuple[int, ...]:
     for name in classes:
         try:
             found.append(class_map([name], outputs).outputs[0])
-        except Problem:
+        except HardcaseError:
             found.append(-1)
     if all(at < 0 for at in found):
-        raise Problem(
+        raise HardcaseError(
             f"none of the data's {len(found)} classes is one of the model's {len(outputs)}.",
             f"The data's are {', '.join(classes[:5])}; the model's {', '.join(outputs[:5])}.",
             fix="--set model.classes=NAME,NAME,...: the names of its outputs",

@@ -10,7 +10,7 @@ import typer
 
 from hardcase.cli import options as o
 from hardcase.cli.options import answer, grid, opened
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -62,7 +62,7 @@ def curve(
     worst = None
     declared = context.conditions
     if declared is not None:
-        flags.say(f"conditions {declared.name}: {declared}")
+        flags.log(f"conditions {declared.name}: {declared}")
         box = condition_box(declared, images.shape)
         worst = measure_worst(context.subject, images, box, seed=context.config.seed)
     found = severity_curves(
@@ -70,7 +70,7 @@ def curve(
         images,
         names,
         worst=worst,
-        progress=lambda done, total: flags.say(f"{done} of {total} curves: {names[done - 1]}"),
+        progress=lambda done, total: flags.log(f"{done} of {total} curves: {names[done - 1]}"),
     )
     if worst is not None:
         found |= worst.to_json()
@@ -82,7 +82,7 @@ def curve(
         write_atomically(out, checked_json(found))
     answer(flags, found, *_curves(found))
     if not flags.json:
-        flags.say(
+        flags.log(
             f"{found['correctly_classified']} of {found['images']} images classified correctly"
         )
 
@@ -121,7 +121,7 @@ def named_context(flags: o.Flags, verb: str, **given: Any) -> Context:
 
     if flags.model is None or flags.data is None:
         fix = f"hardcase {verb} RUN, or --model ... --data ..."
-        raise Problem("there is no model or no data.", fix=fix)
+        raise HardcaseError("there is no model or no data.", fix=fix)
     return Context(o.resolve({**vars(flags), **given}, {"method": "pgd"}))
 
 

@@ -28,10 +28,10 @@ from hardcase.cli.options import (
     note,
     opened,
     plural,
+    print_line,
     table_of,
-    tell,
 )
-from hardcase.errors import USAGE, Problem, choice
+from hardcase.errors import USAGE, HardcaseError, choice
 
 if TYPE_CHECKING:
     from hardcase.claims.annotations import AnnotatedImages
@@ -92,9 +92,9 @@ def listing(
     if format == "json":
         as_json(table)
     elif not table:
-        tell(f"no {what} yet")
+        print_line(f"no {what} yet")
     elif verbose or name is not None:
-        tell("\n\n".join(facts(_in_words(row)) for row in table))
+        print_line("\n\n".join(facts(_in_words(row)) for row in table))
     elif str(what) == "methods" and not all:
         _recommended(table)
     else:
@@ -109,7 +109,7 @@ def _recommended(table: list[dict[str, Any]]) -> None:
     chosen = [(name, words, papers[name]) for name, words in RECOMMENDED.items()]
     console().print(grid("", ("method", "for", "paper"), chosen))
     rest = len(table) - len(chosen)
-    tell(f"{rest} more: hardcase list methods --all; one in full: hardcase list methods NAME")
+    print_line(f"{rest} more: hardcase list methods --all; one in full: hardcase list methods NAME")
 
 
 def _named(name: str, kind: str, table: list[dict[str, Any]]) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def coverage(
         images = images.sample(count=count, seed=config.seed)
     seeds = _seeds(data, images) if "seed-test" in criteria else None
     profiled = f"profile from the train split of {source}"
-    flags.say(f"measuring {len(images):,} images of {data}; {profiled}")
+    flags.log(f"measuring {len(images):,} images of {data}; {profiled}")
     rows = measured(
         context.subject,
         images,
@@ -332,13 +332,13 @@ def environment() -> Iterator[DoctorLine]:
 def job(
     config: Config,
     progress: Callable[[TrainingProgress], None],
-    tell: Callable[[str], None] = lambda text: None,
+    print_line: Callable[[str], None] = lambda text: None,
 ) -> Iterator[DoctorLine]:
     """The data, the model, their fit, and a short run; the first problem ends it, for the rest
     depends on it."""
     try:
-        yield from _job(config, progress, tell)
-    except Problem as problem:
+        yield from _job(config, progress, print_line)
+    except HardcaseError as problem:
         detail = " ".join([problem.what, *problem.why])
         yield DoctorLine("stopped here", "problem", detail, _exact(problem.fix, config.data))
 
@@ -355,7 +355,7 @@ def _exact(fix: str, data: str) -> str:
 
 
 def _job(
-    config: Config, progress: Callable[[TrainingProgress], None], tell: Callable[[str], None]
+    config: Config, progress: Callable[[TrainingProgress], None], print_line: Callable[[str], None]
 ) -> Iterator[DoctorLine]:
     from hardcase.config import check_names
     from hardcase.context import Context
@@ -366,7 +366,7 @@ def _job(
     from hardcase.types import is_photographic
 
     check_names(config)
-    tell("loading the data and the model")
+    print_line("loading the data and the model")
     context = Context(_short(config), progress=progress)
     images = context.images(config.split)
     about = describe(images)
@@ -383,8 +383,8 @@ def _job(
     if context.task.classifies:
         first_answers(model, images.first(FEW).images())
     if is_photographic(images.shape):
-        tell("trying which sizes the model takes")
-        with trying(TRYING / 2, tell):
+        print_line("trying which sizes the model takes")
+        with trying(TRYING / 2, print_line):
             yield from _sizes(model, images.shape[1])
     found = context.class_map
     if found is not None:
@@ -392,10 +392,10 @@ def _job(
         more = f" … and {len(rows) - MAPPED} more" if len(rows) > MAPPED else ""
         yield DoctorLine("classes", "ok", "; ".join(rows[:MAPPED]) + more)
     seeds = context.seeds
-    with trying(TRYING, tell):
+    with trying(TRYING, print_line):
         yield from _mistakes(model, seeds.images())
         yield from _labels_alone(config, model, seeds)
-    tell("asking the model about the images")
+    print_line("asking the model about the images")
     with trying(TRYING / 2, lambda text: None):
         some = affordable(model, seeds, TRYING / 2)
         lenient = config.allow_low_accuracy
@@ -417,7 +417,7 @@ def _job(
         if "model.outputs=sigmoid" not in text:  # said with the other mistakes
             yield DoctorLine("model", "warning" if remedy else "ok", text, remedy)
     short = _short(config, model.offers)
-    tell(f"a short run of {short.method.name}")
+    print_line(f"a short run of {short.method.name}")
     many = not context.task.classifies  # of few claims, a network may make none
     small = many or not is_photographic(context.shape)
     yield _smoke(short, None if many else model, progress, small=small)
@@ -622,7 +622,7 @@ def _told(findings: Iterator[DoctorLine], *, show: bool) -> Iterator[DoctorLine]
     for one in findings:
         if show:
             remedy = f"\n{'':24}try: {one.remedy}" if one.remedy else ""
-            tell(f"{one.state:<8} {one.what:<14} {one.detail}{remedy}")
+            print_line(f"{one.state:<8} {one.what:<14} {one.detail}{remedy}")
         yield one
 
 

@@ -29,7 +29,7 @@ from hardcase.errors import (
     INTERRUPTED,
     UNREAD,
     USAGE,
-    Problem,
+    HardcaseError,
     count_interrupt,
     end_lost_calls,
 )
@@ -69,7 +69,7 @@ def internal(error: BaseException, *, verbose: bool) -> int:
     """One line about an error nobody foresaw, and where its traceback is."""
     text = redact("".join(traceback.format_exception(error)))
     summary = _first_line(error, "no message")
-    typer.echo(f"error: something unforeseen: {type(error).__name__}: {summary}", err=True)
+    typer.echo(f"error: internal error: {type(error).__name__}: {summary}", err=True)
     if not verbose:
         kept = f"  The traceback is in {_keep(text)}; -v prints it."
         text = f"{kept} Findings that were stored are safe."
@@ -182,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = asked() if callable(asked) else asked
         sys.stdout.flush()  # a result that nobody can read is no success
         return code if isinstance(code, int) else 0
-    except Problem as problem:
+    except HardcaseError as problem:
         typer.echo(f"error: {problem}", err=True)
         return problem.code
     except typer.Exit as leave:
@@ -248,7 +248,7 @@ def _check_memory(words: Sequence[str]) -> None:
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
     if most == resource.RLIM_INFINITY or most >= ADDRESS_SPACE:
         return
-    raise Problem(
+    raise HardcaseError(
         f"this process may use {most / 1e9:.2g} GB of memory addresses; PyTorch and the other "
         f"libraries take {ADDRESS_SPACE / 1e9:.2g} GB.",
         "With less they hang or crash at any moment.",

@@ -115,7 +115,7 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "findings": Row("Stop at the end of the round that reaches this many findings.", "N"),
         "time": Row("Stop after the step in which the time is up.", "10m"),
     },
-    "Where it computes": {
+    "Hardware": {
         "device": Row("auto (a GPU where there is one), cpu, cuda, cuda:1, mps."),
         "precision": Row("Arithmetic on a GPU: strict, tf32 or bf16; findings are strict.", "KIND"),
         "batch_size": Row("Images in one call of a network; changes no result.", "N|auto"),
@@ -123,7 +123,7 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "cluster": Row("auto, ray://... or local:2.", "WHERE"),
         "offline": Row("Use no network."),
     },
-    "What it says": {
+    "Output": {
         "out": Row("Where to write.", "DIR"),
         "show": Row("Open the page in the browser.", names=("--open",)),
         "progress": Row("live needs a terminal; plain is a line every 30 s."),
@@ -153,7 +153,7 @@ OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 def require_folders(*folders: Path) -> None:
     """Tell of folders that do not exist, before anything is imported to read them."""
-    from hardcase.errors import Problem
+    from hardcase.errors import HardcaseError
 
     for folder in folders:
         if folder.exists():
@@ -162,7 +162,7 @@ def require_folders(*folders: Path) -> None:
         runs = sorted(Path("runs").glob("*/run.json"), key=lambda path: path.stat().st_mtime)
         if runs:
             fix = shown(runs[-1].parent)
-        raise Problem(f"{folder} is not a run folder: it does not exist.", fix=fix)
+        raise HardcaseError(f"{folder} is not a run folder: it does not exist.", fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +237,7 @@ class Flags(CampaignFlags):
         return usable_device(self.device or "auto")
 
     @property
-    def say(self) -> Callable[[str], None]:
+    def log(self) -> Callable[[str], None]:
         """Where notes about the result go: to standard error, or nowhere with ``-q``."""
         return (lambda text: None) if self.quiet else note
 
@@ -399,12 +399,12 @@ def resolve(
 def _limits(path: Path) -> dict[str, Any]:
     """What the section ``[limits]`` of a file says."""
     from hardcase.config import limits_in, read
-    from hardcase.errors import Problem
+    from hardcase.errors import HardcaseError
 
     values = read(path)
     limits_in(values)  # what is wrong is told with the file's own names
     if not values.get("limits"):
-        raise Problem(f"{path} has no limits.", fix="a section [limits] with risk = 0.1, say")
+        raise HardcaseError(f"{path} has no limits.", fix="a section [limits] with risk = 0.1, say")
     return {"limits": values["limits"]}
 
 
@@ -495,7 +495,7 @@ silence = Silence()
 """That of this process."""
 
 
-def tell(text: str) -> None:
+def print_line(text: str) -> None:
     """A result."""
     silence.heard()
     typer.echo(_wrapped(sanitize(redact(text)), terminal=sys.stdout.isatty()))
@@ -554,19 +554,19 @@ _words: list[str] = []
 
 def begin(words: Sequence[str]) -> None:
     """A command begins: it may do what its words say."""
-    from hardcase.errors import guard_code
+    from hardcase.errors import set_consent_check
 
     _words[:] = words
-    guard_code(None)
+    set_consent_check(None)
 
 
 def guard_folder() -> None:
     """A run folder is opened: from now on this command runs no code and talks to no server but
     those that the user has named or allowed before."""
-    from hardcase.errors import guard_code
+    from hardcase.errors import set_consent_check
     from hardcase.runs.identity import consent_of
 
-    guard_code(consent_of(_words))
+    set_consent_check(consent_of(_words))
 
 
 def opened(folder: Path) -> Run:
@@ -597,7 +597,7 @@ def show(*parts: str | Table) -> None:
         if not isinstance(part, str):
             console().print(part)
         elif part:
-            tell(part)
+            print_line(part)
 
 
 def as_json(value: Any) -> None:

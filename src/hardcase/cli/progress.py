@@ -129,7 +129,7 @@ class Front(Stoppable):
         if progress.step == progress.steps:
             self.trained[progress.what] = monotonic() - self.paced[0]
         if progress.warning:
-            self.say(f"{progress.what}: {progress.warning}")
+            self.log(f"{progress.what}: {progress.warning}")
 
     def share(self) -> float:
         """How much is done of the search, or of the training before it."""
@@ -152,7 +152,7 @@ class Front(Stoppable):
         began, first = self.paced
         return (now.steps - now.step) * (monotonic() - began) / (now.step - first)
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.notes.append(text)
 
     def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
@@ -162,12 +162,12 @@ class Front(Stoppable):
         self.began = monotonic()
         self.say_folder()
         for text in doubts(record.get("generator") or {}):
-            self.say(text)
+            self.log(text)
 
     def say_folder(self) -> None:
         """Say once where the run goes."""
         if self.folder is not None:
-            self.say(f"the run goes to {shown(self.folder)}")
+            self.log(f"the run goes to {shown(self.folder)}")
             self.folder = None
 
     def on_step(self, counts: Counts) -> None:
@@ -291,8 +291,8 @@ class Lines(Front):
         self.silence = (monotonic(), SILENCE)
         note(text)
 
-    def say(self, text: str) -> None:
-        super().say(text)
+    def log(self, text: str) -> None:
+        super().log(text)
         self.write(f"note: {text}")
 
     def prepare(self, what: str) -> None:

@@ -15,8 +15,8 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.options import answer, facts, grid, note, opened, rate, shown, tell
-from hardcase.errors import FAILED, INCONCLUSIVE, Problem
+from hardcase.cli.options import answer, facts, grid, note, opened, print_line, rate, shown
+from hardcase.errors import FAILED, INCONCLUSIVE, HardcaseError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,7 +50,7 @@ def config_of(
 
     values = run.store.settings()
     if not values:
-        raise Problem(
+        raise HardcaseError(
             f"{run.folder} was started from Python, so its model and data cannot be found by name.",
             fix="hc.replay or hc.shrink in Python",
         )
@@ -109,9 +109,9 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
             with context.measurement.arithmetic():
                 images = context.measured_images
                 require_behaviour(run.record, {"model": context.subject}, images)
-    except Problem as problem:
+    except HardcaseError as problem:
         if not flags.allow_changes:
-            raise Problem(problem.what, *problem.why, fix="--allow-changes") from problem
+            raise HardcaseError(problem.what, *problem.why, fix="--allow-changes") from problem
         note(f"note: {problem.what}")
 
 
@@ -146,7 +146,7 @@ def compare(folders: o.Runs, flags: o.Flags, out: Path | None = None) -> None:
 
     found = side_by_side(*map(opened, folders))
     table = found.table
-    page = found.report(out or _beside(folders) / "compare.html")
+    page = found.report(out or _common_parent(folders) / "compare.html")
     said = (*_compared(table), f"page  {shown(page)}")
     answer(flags, {"page": str(page), **table}, *said, quiet=str(page))
 
@@ -276,9 +276,9 @@ def gate(
     answer(flags, whole, *lines, quiet=first)
     if not flags.json:
         for name in about.get("known_unused", ()):
-            flags.say(f"known, but no failure of this run: {name}")
+            flags.log(f"known, but no failure of this run: {name}")
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
-        tell("\n".join(gates.github(found)))
+        print_line("\n".join(gates.github(found)))
     if decided != "pass":
         raise typer.Exit(FAILED if decided == "fail" else INCONCLUSIVE)
 
@@ -291,19 +291,19 @@ def _gated(
     from hardcase.suite import gate as gates
 
     if repaired_from is not None and baseline is not None:
-        raise Problem(
+        raise HardcaseError(
             "--baseline and --repaired-from both name what the run is held against.",
             fix="--repaired-from alone: it compares with that run too",
         )
     before = repaired_from or baseline
     if before is not None and before.resolve() == folder.resolve():
-        raise Problem(
+        raise HardcaseError(
             f"{folder} is held against itself.", fix="--baseline with a run of the old version"
         )
     old = None if before is None else opened(before)
     if (folder / RECORD).exists():
         if old is None or repaired_from is None:
-            raise Problem(f"{folder} is a repair, and no run.", fix="--repaired-from RUN")
+            raise HardcaseError(f"{folder} is a repair, and no run.", fix="--repaired-from RUN")
         return repair_checks(folder, old, limits), {"model": folder.name}
     run = opened(folder)
     found = gates.gate(run, limits, old, repaired=repaired_from is not None)
@@ -317,7 +317,7 @@ def _gated(
             "label_check": str(judge.get("status") or judge.get("status") or "unknown"),
         }
     elif limits.known:
-        raise Problem(
+        raise HardcaseError(
             "--known names failures that do not count, and no limit counts failures that were"
             " found.",
             fix="--max-accepted-rate SHARE; a failure rate counts every sample",
@@ -333,7 +333,7 @@ def _limits(named: Path | None, folder: Path) -> dict[str, Any]:
         return {}
     path = named or o.PROJECT
     if path.resolve().is_relative_to(folder.resolve()):
-        raise Problem(
+        raise HardcaseError(
             f"{path} belongs to the run; limits come from outside it.",
             fix="--config hardcase.toml of the project, or flags",
         )
@@ -410,7 +410,7 @@ def report(folders: o.Runs, flags: o.Flags, config: Path | None = None) -> None:
     from hardcase.report import report as write_report
 
     runs = [opened(folder) for folder in folders]
-    home = folders[0] if len(folders) == 1 else _beside(folders)
+    home = folders[0] if len(folders) == 1 else _common_parent(folders)
     page = write_report(*runs, out=flags.out or home / "report", limits=project_limits(config))
     answer(flags, {"page": str(page), "json": str(page.with_name("report.json"))}, str(page))
     if flags.show:
@@ -449,8 +449,8 @@ def export(
         about = f"the worst of {draws} draws of each training image, to train with"
     else:
         where = export_run(run, to, where, allow_damaged=allow_damaged)
-    tell(str(where))
-    flags.say(about)
+    print_line(str(where))
+    flags.log(about)
 
 
 def cite(folders: o.Runs) -> None:
@@ -459,7 +459,7 @@ def cite(folders: o.Runs) -> None:
     from hardcase.cli.run import read_json
 
     listed = [read_json(folder / "run.json").get("citations", []) for folder in folders]
-    tell(bibtex(str(key) for keys in listed if isinstance(keys, list) for key in keys))
+    print_line(bibtex(str(key) for keys in listed if isinstance(keys, list) for key in keys))
 
 
 def project_limits(config: Path | None) -> GateLimits | None:
@@ -472,7 +472,7 @@ def project_limits(config: Path | None) -> GateLimits | None:
     return GateLimits.of(values) if "limits" in values else None
 
 
-def _beside(folders: list[Path]) -> Path:
+def _common_parent(folders: list[Path]) -> Path:
     """The folder that holds all of them."""
     return Path(os.path.commonpath([folder.absolute().parent for folder in folders]))
 

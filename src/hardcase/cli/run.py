@@ -12,9 +12,18 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.options import answer, as_json, facts, guard_folder, note, plural, shown, tell
+from hardcase.cli.options import (
+    answer,
+    as_json,
+    facts,
+    guard_folder,
+    note,
+    plural,
+    print_line,
+    shown,
+)
 from hardcase.environment import duration
-from hardcase.errors import INTERRUPTED, Problem
+from hardcase.errors import INTERRUPTED, HardcaseError
 
 if TYPE_CHECKING:
     from hardcase.config import Config
@@ -35,7 +44,7 @@ TRYING = 2.0
 NEEDED = "the model, the images and what the method needs"
 
 
-def conclude(run: Run | None, config: Config, retrained: str | None, flags: o.Flags) -> None:
+def print_summary(run: Run | None, config: Config, retrained: str | None, flags: o.Flags) -> None:
     """Say how the run ended, and what a complete search for regressions shows beyond its nulls;
     leave with 130 unless it is complete or reached its limit of findings."""
     from hardcase.config import previous
@@ -49,7 +58,7 @@ def conclude(run: Run | None, config: Config, retrained: str | None, flags: o.Fl
     if previous(config) is not None and run.record["complete"] and searched:
         from hardcase.suite.replay import against_nulls
 
-        found = against_nulls(run, retrained=retrained, say=flags.say)
+        found = against_nulls(run, retrained=retrained, log=flags.log)
         beyond = {**found.to_json(), "retraining": retrained}
     said = decision_of(run)
     if flags.json:
@@ -57,11 +66,11 @@ def conclude(run: Run | None, config: Config, retrained: str | None, flags: o.Fl
         verdict = {"verdict": said.word, "sentence": said.sentence}
         as_json({"folder": str(run.folder), **run.record, **verdict, **more})
     elif flags.quiet:
-        tell(str(said))
+        print_line(str(said))
     else:
-        tell("\n".join(closing(run, said)))
+        print_line("\n".join(format_summary(run, said)))
     if beyond is not None and not flags.json:
-        tell(f"\nold right, new wrong: {beyond['sentence']}")
+        print_line(f"\nold right, new wrong: {beyond['sentence']}")
     if interrupted(run):
         raise typer.Exit(INTERRUPTED)
 
@@ -73,7 +82,7 @@ def interrupted(run: Run) -> bool:
     return not run.record["complete"] and not enough
 
 
-def closing(run: Run, said: Decision) -> list[str]:
+def format_summary(run: Run, said: Decision) -> list[str]:
     """The last screen of a run, in lines."""
     from hardcase.wording.summary import (
         check_sentences,
@@ -135,10 +144,12 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
     """
     from hardcase.config import check_names
 
-    wanted = o.resolve(vars(flags), choose=flags.say)
+    wanted = o.resolve(vars(flags), choose=flags.log)
     check_names(wanted)
     if retrained is not None and not wanted.baseline:
-        raise Problem("--retrained belongs to a search for regressions.", fix="--baseline MODEL")
+        raise HardcaseError(
+            "--retrained belongs to a search for regressions.", fix="--baseline MODEL"
+        )
     # what is wrong with names is told before torch is imported
     from hardcase.api import conduct, folder_for
     from hardcase.runs.identity import remember
@@ -151,10 +162,10 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
     done = None
     with watched(wanted, folder, flags) as (context, screen):
         screen.prepare("loading the model and the images")
-        done = conduct(context, folder, screen, say=flags.say)
+        done = conduct(context, folder, screen, log=flags.log)
     if done is None:
-        done = left_behind(folder)
-    conclude(done, wanted, retrained, flags)
+        done = load_interrupted(folder)
+    print_summary(done, wanted, retrained, flags)
 
 
 def preview(config: Config, folder: Path, flags: o.Flags) -> None:
@@ -173,7 +184,7 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     from hardcase.wording.search import forecast_in_words
 
     began = monotonic()
-    with front_of(flags) as screen:
+    with make_progress(flags) as screen:
         screen.prepare("loading the data and the model")
         context = Context(config, progress=screen.train)
         plan = measure_plan(context)
@@ -277,7 +288,7 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
         note(f"note: {text}")
     values = Store(folder).settings()
     if not values:
-        raise Problem(
+        raise HardcaseError(
             f"{folder} was started from Python, so its model cannot be found by name.",
             fix="hc.resume(folder, subject, data, ...) in Python, with what hc.run was given",
         )
@@ -299,26 +310,26 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
             parts = Identity.from_json(record.get("identity"))
             now = measure_plan(context).identity
             require_same(parts and parts.only(IMAGES), now.only(IMAGES))
-        done = conduct(context, folder, screen, again=not flags.allow_changes, say=flags.say)
+        done = conduct(context, folder, screen, again=not flags.allow_changes, log=flags.log)
     if done is None:
-        done = left_behind(folder)
-    conclude(done, wanted, retrained, flags)
+        done = load_interrupted(folder)
+    print_summary(done, wanted, retrained, flags)
 
 
 @contextmanager
 def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Context, Stoppable]]:
     """What a run is made of, and the screen on which it is shown once it is opened. An interrupt
-    ends what is done in here: `left_behind` says how far it came.
+    ends what is done in here: `load_interrupted` says how far it came.
     """
     from hardcase.context import Context
 
-    screen = front_of(flags)
+    screen = make_progress(flags)
     screen.folder = folder
     try:
         yield Context(config, progress=screen.train), screen
     except KeyboardInterrupt:
         return
-    except Problem as problem:
+    except HardcaseError as problem:
         if not screen.record:
             raise
         tell_failure(folder)
@@ -326,7 +337,7 @@ def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Cont
         if fixes[1] in fixes[0]:
             fixes.pop()
         fix = "; then: ".join(filter(None, fixes))
-        raise Problem(problem.what, *problem.why, fix=fix, code=problem.code) from problem
+        raise HardcaseError(problem.what, *problem.why, fix=fix, code=problem.code) from problem
 
 
 def tell_failure(folder: Path) -> None:
@@ -336,10 +347,10 @@ def tell_failure(folder: Path) -> None:
     run = stored(folder)
     failed = None if run is None else failure_of(run.record)
     if failed is not None:
-        tell(str(failed))
+        print_line(str(failed))
 
 
-def front_of(flags: o.Flags) -> Stoppable:
+def make_progress(flags: o.Flags) -> Stoppable:
     """What shows how a run or a training goes, as ``--progress`` names it."""
     from hardcase.runs.progress import Stoppable
 
@@ -350,7 +361,7 @@ def front_of(flags: o.Flags) -> Stoppable:
     return front(flags.progress)
 
 
-def left_behind(folder: Path) -> Run | None:
+def load_interrupted(folder: Path) -> Run | None:
     """The run as far as it came before an interrupt; None: no folder was made."""
     return stored(folder)
 
@@ -371,7 +382,7 @@ def status(folders: o.Runs, format: o.AsFormat = o.Format.text) -> None:
     if format == "json":
         as_json([{"folder": str(folder), **_small(folder)} for folder in folders])
     else:
-        tell("\n\n".join(shown_run(folder) for folder in folders))
+        print_line("\n\n".join(shown_run(folder) for folder in folders))
 
 
 def _small(folder: Path) -> dict[str, Any]:
@@ -393,7 +404,7 @@ def shown_run(folder: Path) -> str:
     try:
         return _screen(folder, said)
     except Exception as error:  # anything can stand in files that others wrote
-        raise Problem(
+        raise HardcaseError(
             f"run.json or status.json in {folder} is damaged: {type(error).__name__}.",
             fix=f"hardcase resume {folder}",
         ) from error
@@ -457,14 +468,14 @@ def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
     except FileNotFoundError:
         if not needed:
             return {}
-        raise Problem(
+        raise HardcaseError(
             f"{path.parent} is not a run folder: it has no {path.name}.",
             fix="the folder given to --out",
         ) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise Problem(f"{path} cannot be read: {error}") from error
+        raise HardcaseError(f"{path} cannot be read: {error}") from error
     if not isinstance(said, dict):
-        raise Problem(f"{path} cannot be read: it is not an object")
+        raise HardcaseError(f"{path} cannot be read: it is not an object")
     if sound is False:
         note(f"note: {path} is damaged: it does not have the checksum of its content")
     return said

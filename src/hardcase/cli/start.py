@@ -14,16 +14,16 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.options import answer, as_json, grid, note, opened, shown, tell
+from hardcase.cli.options import answer, as_json, grid, note, opened, print_line, shown
 from hardcase.cli.run import (
     KEPT_NETWORKS,
     NEEDED,
-    closing,
+    format_summary,
     interrupted,
-    left_behind,
+    load_interrupted,
     watched,
 )
-from hardcase.errors import INTERRUPTED, Problem, likely_factory
+from hardcase.errors import INTERRUPTED, HardcaseError, likely_factory
 from hardcase.wording.repair import figure_lines, headline
 from hardcase.wording.summary import wrapped
 
@@ -78,7 +78,7 @@ def demo(flags: o.Flags, images: int = 60, task: DemoTask = DemoTask.classes) ->
         decisions = {name: decision_of(run).word for name, run in runs.items()}
         as_json({"decisions": decisions, **records, "repair": repaired.record, "page": str(page)})
     elif not flags.quiet:
-        tell("\n".join(["", *figure_lines(repaired.record), "", *_next(home, page)]))
+        print_line("\n".join(["", *figure_lines(repaired.record), "", *_next(home, page)]))
     if flags.show:
         typer.launch(page.absolute().as_uri())
 
@@ -98,10 +98,10 @@ def _say_step(number: int, name: str, decision: str, flags: o.Flags) -> None:
     if flags.json:
         return
     if flags.quiet:
-        tell(decision)
+        print_line(decision)
         return
     first, *more = wrapped(decision, indent=12)
-    tell("\n".join([f"{number} {name:<10}{first}", *(f"{'':<12}{line}" for line in more)]))
+    print_line("\n".join([f"{number} {name:<10}{first}", *(f"{'':<12}{line}" for line in more)]))
 
 
 def _measured(model: str, folder: Path, flags: o.Flags) -> Run:
@@ -121,7 +121,7 @@ def _measured(model: str, folder: Path, flags: o.Flags) -> Run:
     run = None
     with watched(parse(values), folder, flags) as (context, screen):
         screen.prepare(NEEDED)
-        run = conduct(context, folder, screen, say=flags.say)
+        run = conduct(context, folder, screen, log=flags.log)
     if run is None or interrupted(run):
         note(f"interrupted; {KEPT_NETWORKS}")
         raise typer.Exit(INTERRUPTED)
@@ -148,7 +148,7 @@ def _repaired(run: Run, folder: Path, flags: o.Flags) -> RepairResult:
         margin=None,
         outside={},
         about={"findings": False, "run": str(run.folder)},
-        say=flags.say,
+        log=flags.log,
     )
 
 
@@ -157,11 +157,11 @@ def _conclude(run: Run, page: Path, flags: o.Flags) -> None:
     if flags.json:
         as_json({"page": str(page), "runs": [{"folder": str(run.folder), **run.record}]})
     elif flags.quiet:
-        tell(str(page))
+        print_line(str(page))
     else:
         from hardcase.suite.gate import decision_of
 
-        tell("\n".join([*closing(run, decision_of(run)), f"report   {shown(page)}"]))
+        print_line("\n".join([*format_summary(run, decision_of(run)), f"report   {shown(page)}"]))
     if flags.show:
         typer.launch(page.absolute().as_uri())
 
@@ -178,9 +178,9 @@ def _claims_demo(world: dict[str, Any], home: Path, images: int, flags: o.Flags)
     folder = home / "natural"
     with watched(parse({**base, **place, **world}), folder, flags) as (context, screen):
         screen.prepare(NEEDED)
-        run = conduct(context, folder, screen, say=flags.say)
+        run = conduct(context, folder, screen, log=flags.log)
     if run is None:
-        run = left_behind(folder)
+        run = load_interrupted(folder)
     if run is None or interrupted(run):
         note(KEPT_NETWORKS)
         raise typer.Exit(INTERRUPTED)
@@ -297,23 +297,23 @@ def init(
     from hardcase.cache import write_atomically
 
     if not folder.is_dir():
-        raise Problem(f"{folder} is not a folder.", fix="hardcase init FOLDER")
+        raise HardcaseError(f"{folder} is not a folder.", fix="hardcase init FOLDER")
     target = folder / o.PROJECT
     if target.exists():
-        raise Problem(f"{target} exists and stays as it is.", fix=f"remove {target} first")
+        raise HardcaseError(f"{target} exists and stays as it is.", fix=f"remove {target} first")
     named = {"model": flags.model, "data": flags.data}
     for name, (found, text) in look(folder).items():
         if named[name] is None:
             named[name] = found
-            flags.say(text)
+            flags.log(text)
     model, data = named["model"] or "", named["data"] or ""
     filled = CONFIG.format(model=model or "zoo:lenet5", data=data or "mnist5k", images=60)
     write_atomically(target, filled.encode())
-    tell(f"wrote {shown(target)}")
+    print_line(f"wrote {shown(target)}")
     doubtful = not (model and data) or model.endswith("file.py:factory")
     step = "edit model and data in it, then: " if doubtful else ""
     place = "" if folder == Path() else f" {shown(target)}"
-    tell(f"next: {step}hardcase doctor{place}, then hardcase run{place}")
+    print_line(f"next: {step}hardcase doctor{place}, then hardcase run{place}")
 
 
 def open_run(
@@ -328,7 +328,7 @@ def open_run(
 
     # always anew: a page that came with somebody else's folder may hold any script
     page = report(opened(folder))
-    tell(str(page))
+    print_line(str(page))
     if not quiet and typer.launch(page.absolute().as_uri()):
         note("no browser could be opened; open the page above by hand")
 
@@ -380,17 +380,19 @@ def cache(flags: o.Flags, clear: str | None = None, yes: bool = False) -> None:
 
 def _clear(home: Path, chosen: list[CacheEntry], yes: bool) -> None:
     if not chosen:
-        raise Problem(
+        raise HardcaseError(
             "nothing in the cache has that name.", fix="hardcase cache lists what is kept"
         )
     size = _megabytes(sum(one.size for one in chosen))
     if not (yes or typer.confirm(f"remove {len(chosen)} entries, {size} MB, of {home}?")):
-        tell("nothing was removed")
+        print_line("nothing was removed")
         return
     for one in chosen:
         path = home / one.kind / one.name
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    tell(f"removed {len(chosen)} entries, {size} MB; they are fetched or trained again when needed")
+    print_line(
+        f"removed {len(chosen)} entries, {size} MB; they are fetched or trained again when needed"
+    )
 
 
 def _megabytes(size: int) -> str:

@@ -13,9 +13,9 @@ import typer
 from hardcase.cli import options as o
 from hardcase.cli.options import answer, as_json, facts, grid, note, opened, rate, show, shown
 from hardcase.cli.results import project_limits
-from hardcase.cli.run import front_of, independence
+from hardcase.cli.run import independence, make_progress
 from hardcase.companions import reader
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -97,7 +97,7 @@ def train(
     for name in given:
         if name not in OPTIONS[what]:
             known = ", ".join(f"--{one.replace('_', '-')}" for one in OPTIONS[what])
-            raise Problem(
+            raise HardcaseError(
                 f"train {what} takes no --{name.replace('_', '-')}.",
                 f"It takes {known or 'none of these flags'}.",
             )
@@ -108,7 +108,7 @@ def train(
     first, second = (
         load(source, split=split, offline=flags.offline) for split in ("train", "test")
     )
-    with front_of(flags) as screen:
+    with make_progress(flags) as screen:
         cards = _trained(what, first, second, options, place, screen, flags.seed or 0)
     if flags.json and what is Kind.witness:
         as_json([{"folder": str(home(card)), **card} for card in cards])
@@ -217,16 +217,16 @@ def judge(
 
     runs = [opened(folder) for folder in folders or []]
     if not runs and calibrate is None:
-        raise Problem(
+        raise HardcaseError(
             "there is no run to judge and nothing to calibrate with.", fix="hardcase judge RUN"
         )
     if people is not None and which is not None:
-        raise Problem("--people trains a judge; --judge names one.", fix="leave out --judge")
+        raise HardcaseError("--people trains a judge; --judge names one.", fix="leave out --judge")
     if flags.judge_features and data is not None:
-        raise Problem(
+        raise HardcaseError(
             "--judge-features makes the judge of the run's own data.", fix="leave out --data"
         )
-    with front_of(flags) as screen:
+    with make_progress(flags) as screen:
         request = JudgeRequest(
             features=flags.judge_features or (),
             people=people,
@@ -242,7 +242,7 @@ def judge(
         others = [held_out_judge(run, one, second) for run, one in zip(runs, judges)]
     measured = None
     if calibrate is not None:
-        fitted = with_people(judges[0], calibrate, runs, device=flags.place, say=flags.say)
+        fitted = with_people(judges[0], calibrate, runs, device=flags.place, log=flags.log)
         judges = [fitted] * len(judges)
         runs = [opened(run.folder) for run in runs]
         measured = getattr(fitted, "calibration", None)

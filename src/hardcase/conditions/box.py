@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
 from hardcase.corruptions import CorruptionPart
-from hardcase.errors import Problem, Unanswered, file_member, guarded, within
+from hardcase.errors import HardcaseError, Unanswered, file_member, guarded, within
 from hardcase.plain import read_plain, source_files
 from hardcase.randomness import Rng, keys_of
 from hardcase.spaces.appearance import PARTS, Appearance
@@ -236,7 +236,7 @@ class ConditionBox:
         if self.conditions.sampler:
             sampled = self._sampled(points)
             for name in values.keys() & sampled.keys():
-                raise Problem(
+                raise HardcaseError(
                     f"{self.conditions.sampler} gives {name!r}, which the table"
                     f" {self.conditions.table} gives too.",
                     fix="one of the two for each condition",
@@ -281,7 +281,7 @@ class ConditionBox:
             differs = ~(np.abs(numbers - other) <= SAME * (declared.high - declared.low))
             if differs.any():
                 row = int(differs.argmax())
-                raise Problem(
+                raise HardcaseError(
                     f"{self.conditions.sampler} gives {name} = {numbers[row]:g} in row {row}, and"
                     f" {other[row]:g} when the same row is asked for in another order, or beside"
                     " others.",
@@ -298,9 +298,11 @@ class ConditionBox:
             with guarded(f"sampler {sampler}"), within(PATIENCE):
                 columns = draw(uniform.copy())
         except Unanswered as late:
-            raise Problem(f"{sampler} gives nothing: {late}.", fix="a sampler that ends") from late
+            raise HardcaseError(
+                f"{sampler} gives nothing: {late}.", fix="a sampler that ends"
+            ) from late
         if not isinstance(columns, Mapping):
-            raise Problem(
+            raise HardcaseError(
                 f"{sampler} returns {type(columns).__name__}, which is no dictionary of columns.",
                 fix='return {"rotation": ...}, an array of a value for every row of its argument',
             )
@@ -310,7 +312,7 @@ class ConditionBox:
         """One column of the user's own sampler; what is not as declared is refused with its row."""
         sampler = self.conditions.sampler
         if name not in self.conditions.ranges:
-            raise Problem(f"{sampler} gives {name!r}, which is not declared.")
+            raise HardcaseError(f"{sampler} gives {name!r}, which is not declared.")
         declared = self.conditions.ranges[name]
         try:
             numbers = np.asarray(given)
@@ -318,12 +320,12 @@ class ConditionBox:
                 raise ValueError("they are complex")
             numbers = numbers.astype(np.float64)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise Problem(
+            raise HardcaseError(
                 f"{sampler} gives {name} as values that are no numbers: {error}."
             ) from error
         finite = int(np.isfinite(numbers).sum())
         if numbers.shape != (len(uniform),) or finite < len(uniform):
-            raise Problem(
+            raise HardcaseError(
                 f"{sampler} gives {name} as {numbers.size:,} numbers, of which {finite:,} are"
                 f" finite; {len(uniform):,} were asked for."
             )
@@ -331,7 +333,7 @@ class ConditionBox:
         outside = (numbers < declared.low - slack) | (numbers > declared.high + slack)
         if outside.any():
             row = int(outside.argmax())
-            raise Problem(
+            raise HardcaseError(
                 f"{sampler} gives {name} = {numbers[row]:g} in row {row}, outside what is declared"
                 f" ({name} = {declared}).",
                 fix="a wider range in the declaration, or values within it",
@@ -401,8 +403,8 @@ def condition_box(conditions: Conditions, shape: tuple[int, ...]) -> ConditionBo
         shape: Channels, height and width.
 
     Raises:
-        Problem: If images of that shape lack a declared coordinate, or a sampler of one's own does
-            not give what is declared.
+        HardcaseError: If images of that shape lack a declared coordinate, or a user's sampler does
+            not return what is declared.
     """
     grey = shape[0] == 1
     if grey and conditions.name in PROFILES:
@@ -413,7 +415,7 @@ def condition_box(conditions: Conditions, shape: tuple[int, ...]) -> ConditionBo
     for name, declared in conditions.ranges.items():
         row = DECLARABLE[name]
         if grey and row.colour:
-            raise Problem(
+            raise HardcaseError(
                 f"conditions declare {name}, which grey images do not have.",
                 fix=f"a declaration without {name}",
             )

@@ -17,7 +17,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.plain import parse_toml, read_text
 
 __all__ = ["DECLARABLE", "PROFILES", "Conditions", "Declarable", "DeclaredRange", "usual_profile"]
@@ -169,7 +169,7 @@ class Conditions:
             sheet of images is; empty where they were declared by hand.
 
     Raises:
-        Problem: For a coordinate, a unit or a range that is not possible.
+        HardcaseError: For a coordinate, a unit or a range that is not possible.
 
     Example:
         >>> import hardcase as hc
@@ -190,12 +190,12 @@ class Conditions:
     def __post_init__(self) -> None:
         known = _declared_once(self.ranges.items())
         if len(self.name) > LONGEST_NAME or not self.name.isprintable():
-            raise Problem(
+            raise HardcaseError(
                 f"conditions.name = {self.name[:LONGEST_NAME]!r} is no name for a line of text.",
                 fix=f"at most {LONGEST_NAME} characters that can be printed",
             )
         if self.sampler and ".py:" not in self.sampler:
-            raise Problem(
+            raise HardcaseError(
                 f"conditions.sampler = {self.sampler!r} names no function.", fix="file.py:name"
             )
         if self.table and not self.rows:
@@ -203,7 +203,7 @@ class Conditions:
             known |= {name: _spanned(name, rows) for name in rows[0] if name not in known}
             object.__setattr__(self, "rows", rows)
         if not known:
-            raise Problem("conditions declare nothing.", fix='rotation = "±8 deg"')
+            raise HardcaseError("conditions declare nothing.", fix='rotation = "±8 deg"')
         ordered = {name: known[name] for name in DECLARABLE if name in known}
         object.__setattr__(self, "ranges", ordered)
 
@@ -229,25 +229,31 @@ class Conditions:
         try:
             values = parse_toml(text)
         except ValueError as error:
-            raise Problem(f"{spec} is no TOML: {error}.") from error
+            raise HardcaseError(f"{spec} is no TOML: {error}.") from error
         if {"conditions", "ranges"} <= values.keys():
-            raise Problem(f"{spec} has the tables [conditions] and [ranges].", fix="one of them")
+            raise HardcaseError(
+                f"{spec} has the tables [conditions] and [ranges].", fix="one of them"
+            )
         try:
             found = cls._from_table(values.get("conditions", values), folder=path.parent)
             return replace(found, field=_fitted_to(values, path.parent))
-        except Problem as problem:
+        except HardcaseError as problem:
             place = _place(path, text, problem.what)
-            raise Problem(f"{place}: {problem.what}", *problem.why, fix=problem.fix) from problem
+            raise HardcaseError(
+                f"{place}: {problem.what}", *problem.why, fix=problem.fix
+            ) from problem
 
     @classmethod
     def _from_table(cls, values: Any, folder: Path = Path()) -> Conditions:
         if not isinstance(values, Mapping):
-            raise Problem(f"conditions = {values!r} is no table.", fix='rotation = "±8 deg"')
+            raise HardcaseError(f"conditions = {values!r} is no table.", fix='rotation = "±8 deg"')
         for key in _TEXTS:
             if not isinstance(values.get(key, ""), str):
-                raise Problem(f"conditions.{key} = {values[key]!r} is no text.")
+                raise HardcaseError(f"conditions.{key} = {values[key]!r} is no text.")
             if not values.get(key, key).strip():
-                raise Problem(f"conditions.{key} is empty.", fix="a value, or none of that line")
+                raise HardcaseError(
+                    f"conditions.{key} is empty.", fix="a value, or none of that line"
+                )
         settings = {key: values[key] for key in _SETTINGS if key in values}
         base: Mapping[str, DeclaredRange] = {}
         if "profile" in settings:
@@ -297,7 +303,9 @@ def _lines(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """
     inner = values.get("ranges", {})
     if not isinstance(inner, Mapping):
-        raise Problem(f"conditions.ranges = {inner!r} is no table.", fix='rotation = "±8 deg"')
+        raise HardcaseError(
+            f"conditions.ranges = {inner!r} is no table.", fix='rotation = "±8 deg"'
+        )
     rest = {key: value for key, value in values.items() if key not in (*_SETTINGS, "ranges")}
     found = list[tuple[str, Any]]()
     for key, value in (*rest.items(), *inner.items()):
@@ -306,7 +314,7 @@ def _lines(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
         elif isinstance(value, Mapping):
             found += [(f"{CORRUPTION}.{name}", severity) for name, severity in value.items()]
         else:
-            raise Problem(
+            raise HardcaseError(
                 f"conditions.{CORRUPTION} = {value!r} names no corruption.",
                 fix=f'{CORRUPTION}.fog = "0..3"',
             )
@@ -320,7 +328,7 @@ def _declared_once(lines: Iterable[tuple[str, Any]]) -> dict[str, DeclaredRange]
     for key, value in lines:
         declared = value if isinstance(value, DeclaredRange) else parse_range(key, value)
         if declared.name in found:
-            raise Problem(
+            raise HardcaseError(
                 f"conditions.{key} declares {declared.name!r} twice: {keys[declared.name]!r} is"
                 " the same.",
                 fix="one of the two lines",
@@ -344,7 +352,7 @@ def _place(path: Path, text: str, what: str) -> str:
 def _switch(settings: Mapping[str, Any], name: str) -> bool:
     value = settings.get(name, False)
     if not isinstance(value, bool):
-        raise Problem(f"conditions.{name} = {value!r} is neither true nor false.")
+        raise HardcaseError(f"conditions.{name} = {value!r} is neither true nor false.")
     return value
 
 
@@ -370,7 +378,7 @@ def canonical(name: str) -> str:
     plain = _ALIASES.get(plain, plain)
     if plain not in DECLARABLE:
         if name in ("draws", "samples"):  # how many are drawn is no part of what is declared
-            raise Problem(f"there is no condition {name!r}.", fix="--set samples=N")
+            raise HardcaseError(f"there is no condition {name!r}.", fix="--set samples=N")
         raise choice("condition", name, [*DECLARABLE, *_ALIASES])
     return plain
 
@@ -382,7 +390,7 @@ def parse_range(key: str, value: Any) -> DeclaredRange:
     if isinstance(value, Mapping):
         unknown = set(value) - {"range", "why", "people"}
         if unknown or "range" not in value:
-            raise Problem(
+            raise HardcaseError(
                 f"conditions.{key} has {', '.join(sorted(map(str, value)))}.",
                 "a table of a condition has the keys range, why and people.",
             )
@@ -391,19 +399,21 @@ def parse_range(key: str, value: Any) -> DeclaredRange:
     line = f"conditions.{key} = {value!r}"
     example = f'{key} = "{_example(row)}"'
     if not isinstance(value, str):
-        raise Problem(f"{line} has no unit: a range is text.", fix=example)
+        raise HardcaseError(f"{line} has no unit: a range is text.", fix=example)
     text = value.strip()
     normal = re.fullmatch(r"normal\(\s*(\S+?)\s*,\s*(\S+?)\s*\)\s*(\S*)", text)
     plus = re.fullmatch(r"(?:±|\+-|\+/-)\s*([^\s%°a-zA-Z]+)\s*(\S*)", text)
     between = re.fullmatch(r"(\S+?)\s*\.\.\s*([^\s%°a-zA-Z]+)\s*(\S*)", text)
     found = normal or plus or between
     if found is None:
-        raise Problem(f"{line} is no range.", "±a, a..b or normal(mean, deviation).", fix=example)
+        raise HardcaseError(
+            f"{line} is no range.", "±a, a..b or normal(mean, deviation).", fix=example
+        )
     *numbers, unit = found.groups()
     given = [_number(number, line, example) for number in numbers]
     if unit.lower() not in UNITS[row.unit]:
         missing = "has no unit" if not unit else f"has the unit {unit!r}"
-        raise Problem(
+        raise HardcaseError(
             f"{line} {missing}; {row.name} is in {row.unit or 'plain numbers'}.", fix=example
         )
     mean = None
@@ -411,9 +421,11 @@ def parse_range(key: str, value: Any) -> DeclaredRange:
     if normal:
         mean, deviation = given
         if deviation <= 0:
-            raise Problem(f"{line} has a standard deviation that is not above 0.", fix=example)
+            raise HardcaseError(
+                f"{line} has a standard deviation that is not above 0.", fix=example
+            )
         if not row.least <= mean <= row.most or deviation > row.most - row.least:
-            raise Problem(
+            raise HardcaseError(
                 f"{line} has its centre, or most of its values, past what is possible: {row.name}"
                 f" goes from {row.least:g} to {row.most:g} {row.unit}".rstrip()
                 + ".",
@@ -429,17 +441,17 @@ def parse_range(key: str, value: Any) -> DeclaredRange:
     else:
         low, high = given
     if low > high:
-        raise Problem(f"{line} is turned round: {low:g} is more than {high:g}.", fix=example)
+        raise HardcaseError(f"{line} is turned round: {low:g} is more than {high:g}.", fix=example)
     if not low <= row.neutral <= high:
-        raise Problem(
+        raise HardcaseError(
             f"{line} leaves out {row.neutral:g}, the value of the unchanged image.",
             "boxes of conditions are nested around the image as it is.",
             fix=example,
         )
     if low == high:
-        raise Problem(f"{line} allows no change.", fix=example)
+        raise HardcaseError(f"{line} allows no change.", fix=example)
     if low < row.least or high > row.most:
-        raise Problem(
+        raise HardcaseError(
             f"{line} goes past what is possible: {row.name} goes from {row.least:g} to "
             f"{row.most:g} {row.unit}".rstrip()
             + ".",
@@ -454,7 +466,7 @@ def _number(text: str, line: str, example: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise Problem(f"{line}: {text!r} is not a number.", fix=example)
+        raise HardcaseError(f"{line}: {text!r} is not a number.", fix=example)
     return value
 
 
@@ -472,33 +484,33 @@ def _logged(path: Path, declared: Mapping[str, DeclaredRange]) -> tuple[Mapping[
     """The rows of a table of logged conditions, none outside what is declared beside it."""
     lines = _cells(path)
     if len(lines) < 3:
-        raise Problem(
+        raise HardcaseError(
             f"the table of conditions {path} has {max(len(lines) - 1, 0)} rows; it needs 2 or more."
         )
     (_, header), *lines = lines
     names = list[str]()
     for key in header:
         if not key.strip():
-            raise Problem(f"{path}, line 1: a column has no name.", fix="rotation,blur")
+            raise HardcaseError(f"{path}, line 1: a column has no name.", fix="rotation,blur")
         if canonical(key) in names:
-            raise Problem(f"{path}, line 1 has {canonical(key)!r} twice.")
+            raise HardcaseError(f"{path}, line 1 has {canonical(key)!r} twice.")
         names.append(canonical(key))
     rows = list[Mapping[str, float]]()
     for number, line in lines:
         if len(line) > len(names):
-            raise Problem(f"{path}, line {number} has more columns than the first line.")
+            raise HardcaseError(f"{path}, line {number} has more columns than the first line.")
         row = dict[str, float]()
         for key, name, text in zip_longest(header, names, line, fillvalue=""):
             row[name] = _number(text, f"{path}, line {number}, {key}", "a number in every row")
             limits = DECLARABLE[name]
             if not limits.least <= row[name] <= limits.most:
-                raise Problem(
+                raise HardcaseError(
                     f"{path}, line {number}: {key} is {row[name]:g}; "
                     f"{name} goes from {limits.least:g} to {limits.most:g} {limits.unit}."
                 )
             own = declared.get(name)
             if own is not None and not own.low <= row[name] <= own.high:
-                raise Problem(
+                raise HardcaseError(
                     f"{path}, line {number}: {key} is {row[name]:g}, outside what is declared "
                     f"({name} = {own}).",
                     fix="a wider range, or none: it is then that of the table",
@@ -513,7 +525,7 @@ def _cells(path: Path) -> list[tuple[int, list[str]]]:
         reader = csv.reader(read_text(path, most=LARGEST_TABLE).splitlines())
         return [(reader.line_num, line) for line in reader if line]
     except csv.Error as error:
-        raise Problem(f"the table of conditions {path} cannot be read: {error}.") from error
+        raise HardcaseError(f"the table of conditions {path} cannot be read: {error}.") from error
 
 
 def _spanned(name: str, rows: tuple[Mapping[str, float], ...]) -> DeclaredRange:

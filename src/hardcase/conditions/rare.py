@@ -16,8 +16,8 @@ from torch import Tensor
 
 from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.risk import (
+    OnProgress,
     RiskTable,
-    Tell,
     answered,
     iter_shards,
     logits_under_conditions,
@@ -25,7 +25,7 @@ from hardcase.conditions.risk import (
     seeds_of,
 )
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, keys_of
 from hardcase.statistics import Bounds, log_interval
 from hardcase.tensors import margin, per_row
@@ -233,7 +233,7 @@ def measure_rare(
     *,
     repeats: int = REPEATS,
     seed: int = 0,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> RareTable:
     """Estimate the failing volume of images none of whose random samples failed.
 
@@ -244,18 +244,20 @@ def measure_rare(
         table: Their failure rate.
         repeats: Independent estimates per image, from which the interval follows.
         seed: Everything random follows from it and from the names of the images.
-        tell: Told how many images are done.
+        on_progress: Told how many images are done.
 
     Raises:
-        Problem: If the failure rate is of other images, or there are fewer than 20 repeats.
+        HardcaseError: If the failure rate is of other images, or there are fewer than 20 repeats.
     """
     if repeats < REPEATS:
-        raise Problem(f"{repeats} repeats are too few for an interval.", fix=f"repeats={REPEATS}")
+        raise HardcaseError(
+            f"{repeats} repeats are too few for an interval.", fix=f"repeats={REPEATS}"
+        )
     if len(table) != len(images):
-        raise Problem(f"the failure rate of {len(table)} images is given for {len(images)}.")
+        raise HardcaseError(f"the failure rate of {len(table)} images is given for {len(images)}.")
     names = list[str]()
     volumes = list[Tensor]()
-    for before, shard in iter_shards(images, seeds_at_once(subject, repeats), tell):
+    for before, shard in iter_shards(images, seeds_at_once(subject, repeats), on_progress):
         never = (table.failing[before : before + len(shard)] == 0).nonzero().squeeze(1)
         if len(never):
             chosen = shard.take(never)

@@ -30,7 +30,7 @@ from hardcase.campaign.claims import (
 )
 from hardcase.conditions.box import ConditionBox
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, keys_of
 from hardcase.statistics import Bounds, bounded_mean_interval
 from hardcase.tensors import (
@@ -62,7 +62,7 @@ LANES = 2
 another tile's network computes."""
 DEVICE_SEEDS = 256
 """Seeds that are asked about at once on a GPU."""
-Tell = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Told how many seeds of how many are done."""
 
 
@@ -190,7 +190,7 @@ def measure_risk(
     samples: int = SAMPLES,
     seed: int = 0,
     rows: int = ROWS,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> RiskTable:
     """Ask a model about every image, unmodified and under random samples of declared conditions.
 
@@ -201,19 +201,21 @@ def measure_risk(
         samples: Conditions per image; the first of many are those of fewer.
         seed: Everything random follows from it and from the names of the images.
         rows: Images that are rendered at once on a CPU; changes no result.
-        tell: Told how many images are done.
+        on_progress: Told how many images are done.
 
     Raises:
-        Problem: If there are no images, or the number of samples is none from 1 to 64.
+        HardcaseError: If there are no images, or the number of samples is none from 1 to 64.
     """
     if len(images) == 0:
-        raise Problem("a failure rate needs images.")
+        raise HardcaseError("a failure rate needs images.")
     if not 1 <= samples <= MAX_SAMPLES:
-        raise Problem(f"{samples} samples per image.", fix=f"samples from 1 to {MAX_SAMPLES}")
+        raise HardcaseError(f"{samples} samples per image.", fix=f"samples from 1 to {MAX_SAMPLES}")
     table = joined_tables(
         [
             measure_shard(subject, shard, box, samples, seed, rows=rows, offset=before)
-            for before, shard in iter_shards(images, seeds_at_once(subject, samples, rows), tell)
+            for before, shard in iter_shards(
+                images, seeds_at_once(subject, samples, rows), on_progress
+            )
         ]
     )
     shown = table.shown_pattern.argsort(stable=True)[:SHOWN]
@@ -229,14 +231,16 @@ def seeds_at_once(subject: Model, samples: int, rows: int = ROWS) -> int:
     return max(rows // samples, 1) if steady(subject.device) else DEVICE_SEEDS
 
 
-def iter_shards(images: ImageSet, size: int, tell: Tell | None) -> Iterator[tuple[int, Images]]:
+def iter_shards(
+    images: ImageSet, size: int, on_progress: OnProgress | None
+) -> Iterator[tuple[int, Images]]:
     """Yield each shard with the number of images before it, and tell when it is done."""
     done = 0
     for shard in images.shards(size):
         yield done, shard
         done += len(shard)
-        if tell is not None:
-            tell(done, len(images))
+        if on_progress is not None:
+            on_progress(done, len(images))
 
 
 def measure_shard(

@@ -15,12 +15,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.campaign.in_memory import Searched, search
+from hardcase.campaign.in_memory import SearchResult, search
 from hardcase.conditions.box import ConditionBox, condition_box
 from hardcase.conditions.declared import Conditions
 from hardcase.conditions.risk import (
+    OnProgress,
     RiskTable,
-    Tell,
     answered,
     iter_shards,
     joined_tables,
@@ -28,7 +28,7 @@ from hardcase.conditions.risk import (
     seeds_of,
 )
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.searches.black_box import Evolution
@@ -218,7 +218,7 @@ def measure_worst(
     gradients: int = GRADIENTS,
     queries: int = QUERIES,
     alone: bool = True,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> WorstCase:
     """Search the declared conditions for the least that makes a model fail, image by image.
 
@@ -239,19 +239,19 @@ def measure_worst(
         queries: Queries per image and box of the search without gradients; 0: none, unless the
             model has no gradients.
         alone: Search each condition alone, too.
-        tell: Told how many images are done.
+        on_progress: Told how many images are done.
 
     Raises:
-        Problem: If there are no images, or `table` or `others` are about others.
+        HardcaseError: If there are no images, or `table` or `others` are about others.
     """
     if len(images) == 0:
-        raise Problem("a worst case needs images.")
+        raise HardcaseError("a worst case needs images.")
     sizes = [len(other) for other in others] + ([] if table is None else [len(table)])
     for size in sizes:
         if size != len(images):
-            raise Problem(f"failing conditions of {size} images are given for {len(images)}.")
+            raise HardcaseError(f"failing conditions of {size} images are given for {len(images)}.")
     parts = list[WorstCase]()
-    for before, shard in iter_shards(images, SHARD, tell):
+    for before, shard in iter_shards(images, SHARD, on_progress):
         rows = slice(before, before + len(shard))
         tried = list[tuple[str, Failing]]()
         if table is not None:
@@ -410,7 +410,7 @@ class _ShardSearch:
 
     def _search(
         self, box: ConditionBox, rows: Int[Tensor, " r"], way: Way, budget: Budget
-    ) -> Searched:
+    ) -> SearchResult:
         method = Method(
             space=box,
             search=way,

@@ -28,7 +28,7 @@ from hardcase.criteria.network import (
 )
 from hardcase.criteria.profile import ActivationBatch, Needs, Profile, fit_profile
 from hardcase.criteria.surprise import Likelihood, Mahalanobis, fit_notes
-from hardcase.errors import Problem, choice, guarded
+from hardcase.errors import HardcaseError, choice, guarded
 from hardcase.randomness import Rng
 from hardcase.registry import Option, explain, options_of
 from hardcase.tensors import from_bytes, steady
@@ -196,7 +196,7 @@ class Measure:
         try:
             return self.rule.pull(ActivationBatch.of(probe), targets, self.memory)
         except KeyError as error:
-            raise Problem(
+            raise HardcaseError(
                 f"criterion {self.name!r} is followed, but no target was chosen for it.",
                 fix="the criterion among the guides",
             ) from error
@@ -290,7 +290,7 @@ def parse(text: str | Spec) -> Spec:
             A `Spec` is given back.
 
     Raises:
-        Problem: For an unknown name, option or value; it lists the choices.
+        HardcaseError: For an unknown name, option or value; it lists the choices.
 
     Example:
         >>> from hardcase.criteria.criterion import parse
@@ -305,7 +305,7 @@ def parse(text: str | Spec) -> Spec:
     for piece in filter(None, rest.split(",")):
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not equals:
-            raise Problem(
+            raise HardcaseError(
                 f"option {piece!r} of criterion {name!r} has no value.", fix=f"{name}:{piece}=..."
             )
         if key not in known:
@@ -323,7 +323,9 @@ def parse_list(text: str) -> list[Spec]:
         else:
             texts.append(piece)
     if not texts:
-        raise Problem("no criterion was named.", f"known: {', '.join(registry.parts('criterion'))}")
+        raise HardcaseError(
+            "no criterion was named.", f"known: {', '.join(registry.parts('criterion'))}"
+        )
     return [parse(text) for text in texts]
 
 
@@ -340,7 +342,7 @@ def settings(spec: Spec, convention: str = "default") -> dict[str, Any]:
     """All options of a criterion: those given, then the convention's, then the defaults."""
     implied = conventional(convention).get(spec.name)
     if implied is None and convention != "default":
-        raise Problem(
+        raise HardcaseError(
             f"convention {convention!r} says nothing about {spec.name!r}.",
             f"it defines: {', '.join(conventional(convention))}",
             fix="--convention default",
@@ -379,7 +381,7 @@ def _value(place: str, option: Option, text: str) -> str | int | float | bool:
     try:
         value: str | int | float | bool = TypeAdapter(kind).validate_python(text)
     except ValidationError as error:
-        raise Problem(
+        raise HardcaseError(
             f"{place}={text} is not a value of the right kind ({kind.__name__}).",
             fix=f"{place.rpartition(':')[2]}={option.default}",
         ) from error
@@ -415,7 +417,7 @@ def plan(spec: Spec | str, graph: LayerGraph, *, convention: str = "default") ->
         return made
     if isinstance(made, Rule):
         return CriterionPlan(made.selection, lambda _: made)
-    raise Problem(
+    raise HardcaseError(
         f"criterion {spec.name} returned {type(made).__name__}; it must return a Rule or a Plan."
     )
 
@@ -466,7 +468,7 @@ def build_criteria(
     spec = parse(spec)
     planned = plan(spec, graph, convention=convention)
     if profile is None and (planned.ranges or planned.traces):
-        raise Problem(
+        raise HardcaseError(
             f"criterion {str(spec)!r} needs a profile of training data.",
             "It compares with what training data did to the network.",
             fix="profile=... (training images, or a saved profile)",
@@ -547,7 +549,7 @@ def specs_of(criteria: str | Sequence[str | Spec]) -> list[Spec]:
 
 def layer_graph(subject: Model, images: Images) -> LayerGraph:
     if not isinstance(subject, Layered):
-        raise Problem(
+        raise HardcaseError(
             f"coverage needs the activations of layers; {subject.name} offers {subject.offers}.",
             fix="a torch model",
         )

@@ -16,7 +16,7 @@ from hardcase.criteria.criterion import CoverageResult, CriterionPlan, criterion
 from hardcase.criteria.memory import Rows
 from hardcase.criteria.network import LayerGraph, Selection, select
 from hardcase.criteria.profile import ActivationBatch
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, stream
 from hardcase.tensors import chunks
 from hardcase.types import State, Targets
@@ -530,7 +530,7 @@ def _neighbours(graph: LayerGraph, layers: str, channels: bool, kind: Kind) -> S
         layers = "hidden"
     selection = select(graph, layers, "channel")
     if len(selection.layers) < 2:
-        raise Problem(
+        raise HardcaseError(
             f"{kind} coverage compares neighbouring layers; {layers!r} names one: "
             f"{selection.names[0]}.",
             fix="channels=true for convolutions by channel, or layers=NAME+NAME",

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.tensors import any_rows, steady
 from hardcase.types import Answer, Tap
 
@@ -123,7 +123,7 @@ def trace_layers(subject: Layered, x: Float[Tensor, "m c h w"]) -> LayerGraph:
         if layer is not None:
             layers.append(layer)
     if not layers:
-        raise Problem(
+        raise HardcaseError(
             "no layer of the model ran as a module with a tensor as output, so nothing can be"
             " covered."
         )
@@ -366,7 +366,7 @@ class Selection:
             return channel_means(layer, torch.unflatten(shown, 1, layer.shape))
         if self.mode == "channel" and shown.shape[1] == wanted + 2:
             return shown[:, :wanted]
-        raise Problem(
+        raise HardcaseError(
             f"layer {layer.name!r} shows {shown.shape[1]} values a row, but {wanted} units in"
             f" {self.mode} mode were expected.",
             "Another reader of the same layer reduced it further.",
@@ -376,7 +376,7 @@ class Selection:
 
 def _shown(activations: Mapping[str, Tensor], layer: Layer) -> Float[Tensor, "m w"]:
     if layer.name not in activations:
-        raise Problem(
+        raise HardcaseError(
             f"layer {layer.name!r} is not among the activations shown:"
             f" {', '.join(activations) or 'none'}."
         )
@@ -408,7 +408,7 @@ def select(graph: LayerGraph, layers: str, mode: Mode, order: Order = "mean-scal
     }
     chosen = groups.get(layers, lambda: graph.named(layers.split("+")))()
     if not chosen:
-        raise Problem(
+        raise HardcaseError(
             f"the model has no layer of the group {layers!r}.",
             f"groups: {', '.join(groups)}; or names joined by +",
         )

@@ -15,7 +15,7 @@ from hardcase.criteria.criterion import COUNT, CoverageResult, CriterionPlan, Ru
 from hardcase.criteria.memory import Bits, Patterns
 from hardcase.criteria.network import Order, Selection
 from hardcase.criteria.profile import ActivationBatch, Profile, Range, units_at_once
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, stream
 from hardcase.tensors import Copies, chunks
 from hardcase.types import Scores, Targets
@@ -498,4 +498,4 @@ def _by_range(selection: Selection, rule: Callable[[Range], Rule]) -> CriterionP
 
 def _at_least_one(criterion: str, option: str, value: int) -> None:
     if value < 1:
-        raise Problem(f"{criterion}:{option}={value} must be 1 or more.")
+        raise HardcaseError(f"{criterion}:{option}={value} must be 1 or more.")

@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from hardcase.criteria.network import Selection, join_taps
 from hardcase.criteria.surprise import Traces
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import chunks, constant, from_bytes, sent, steady
 from hardcase.types import Images, Model, Probe
 
@@ -324,7 +324,7 @@ class Profile:
     def _find(self, table: Mapping[str, Made], key: str, what: str) -> Made:
         key = key.replace(self.prefix, "")
         if key not in table:
-            raise Problem(
+            raise HardcaseError(
                 f"the profile has no {what} of {key!r}.",
                 f"it has: {', '.join(table) or 'none'}",
                 fix="a new profile",
@@ -334,7 +334,7 @@ class Profile:
     def check(self, model: str) -> Profile:
         """This profile, if it was made with the model of that hash."""
         if self.model != model:
-            raise Problem(
+            raise HardcaseError(
                 f"the profile was made with another model ({self.model}, not {model}).",
                 "Its ranges and traces say nothing about this one.",
                 fix="a profile of this model",
@@ -376,19 +376,19 @@ class Profile:
                 card = json.loads((file.metadata() or {}).get("card", "{}"))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (OSError, ValueError, RecursionError, SafetensorError) as error:
-            raise Problem(
+            raise HardcaseError(
                 f"{path} is not a profile: {error}", fix="a file that hardcase coverage wrote"
             ) from error
         version = isinstance(card, dict) and card.get("format")
         if version != FORMAT:
-            raise Problem(
+            raise HardcaseError(
                 f"{path} is not a profile of this version: {version or 'unknown format'}.",
                 fix="a new profile",
             )
         try:
             return _unpacked(card, tensors).check(model)
         except (KeyError, TypeError, ValueError) as error:
-            raise Problem(f"{path} is damaged: {error}", fix="a new profile") from error
+            raise HardcaseError(f"{path} is damaged: {error}", fix="a new profile") from error
 
 
 def _unpacked(card: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Profile:
@@ -432,7 +432,7 @@ def fit_profile(
         0.0
     """
     if not len(images):
-        raise Problem(
+        raise HardcaseError(
             "there are no images to make a profile from.", fix="the train split of the data"
         )
     taps = join_taps(s.taps for s in (*needs.ranges, *needs.traces))

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import TILE, Copies, chunks, pad_rows
 from hardcase.types import Scores
 
@@ -128,7 +128,7 @@ def refuse_few(model: Likelihood | Mahalanobis) -> None:
     """Refuse classes whose traces do not even outnumber the directions they span: all are alike."""
     for label, gaussian in model.gaussians.items():
         if len(gaussian.traces) <= gaussian.rank + 1 and gaussian.projected:
-            raise Problem(
+            raise HardcaseError(
                 f"class {label} has {len(gaussian.traces)} training traces of"
                 f" {len(gaussian.centre)} units; no density can be estimated from so few.",
                 fix="more training images, or fewer units: most=N or another layer",
@@ -197,7 +197,7 @@ class ReferencePoints:
     ) -> tuple[Float[Tensor, " m"], Int[Tensor, " m"]]:
         """Distance and place of the nearest point, ties to the first; `skip` names one to omit."""
         if not len(self.values):
-            raise Problem("there is nothing to be near to: the corpus is empty.")
+            raise HardcaseError("there is nothing to be near to: the corpus is empty.")
         if len(self.values) <= SMALL or not len(points):
             return self._brute(points, skip)
         # One matrix product ranks all points by half a squared distance less a constant of the row.
@@ -289,7 +289,7 @@ class Traces:
             return self
         clean = self.numbers()
         if len(torch.unique(clean.predicted)) < 2:
-            raise Problem(
+            raise HardcaseError(
                 "distance-based surprise compares two classes, but the model predicts one class for"
                 " all training images.",
                 fix="training data of all classes, or a trained model",
@@ -382,7 +382,7 @@ class Likelihood:
             keep = torch.zeros_like(keep).index_fill(0, largest, True)
         columns = keep.nonzero().squeeze(1)
         if not len(columns):
-            raise Problem(
+            raise HardcaseError(
                 f"no unit varies by {floor:g} or more in every predicted class, so no density can"
                 " be estimated.",
                 fix="another layer, or floor=0",
@@ -465,7 +465,7 @@ def _classes(traces: Traces, per_class: bool, kind: str) -> dict[int, Float[Tens
     traces = traces.numbers()
     groups = {label: traces.values[rows] for label, rows in traces.by_class() if len(rows) > 1}
     if not groups:
-        raise Problem(
+        raise HardcaseError(
             f"{kind} surprise needs two or more training traces of a predicted class; there are"
             " none."
         )

@@ -17,7 +17,7 @@ from hardcase.criteria.memory import Accumulated, Bits, CountedBits, summed
 from hardcase.criteria.network import LayerGraph, Selection
 from hardcase.criteria.profile import ActivationBatch, Profile
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, SurpriseModel, refuse_few
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng
 from hardcase.types import Scores, Targets
 
@@ -229,7 +229,7 @@ def _coverage(
         **options: Any,
     ) -> CriterionPlan:
         if n < 1:
-            raise Problem(f"surprise coverage with n={n} has no bucket between its bounds.")
+            raise HardcaseError(f"surprise coverage with n={n} has no bucket between its bounds.")
         averaged = mean(graph, **options)
 
         def rule(profile: Profile | None) -> SurpriseBuckets:
@@ -263,7 +263,7 @@ def _bounds(model: SurpriseModel, given: dict[str, float | str]) -> tuple[float,
         seen = model.training()
         seen = seen[seen.isfinite()]
         if not len(seen):
-            raise Problem(
+            raise HardcaseError(
                 "the training traces have no surprise of their own, so bounds must be given.",
                 fix="lower=0,upper=...",
             )
@@ -272,9 +272,9 @@ def _bounds(model: SurpriseModel, given: dict[str, float | str]) -> tuple[float,
     try:
         lower, upper = map(float, given.values())
     except ValueError as error:
-        raise Problem(f"bounds {given} are neither numbers nor 'train'.") from error
+        raise HardcaseError(f"bounds {given} are neither numbers nor 'train'.") from error
     if not upper > lower:
-        raise Problem(
+        raise HardcaseError(
             f"surprise coverage needs lower < upper; they are {lower:g} and {upper:g}.",
             fix="lower=0,upper=...",
         )

@@ -14,7 +14,7 @@ from hardcase.criteria.memory import Accumulated, summed
 from hardcase.criteria.network import Selection
 from hardcase.criteria.profile import ActivationBatch, Profile
 from hardcase.criteria.surprise import ReferencePoints, Traces
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng
 from hardcase.tensors import chunks
 from hardcase.types import Scores, State, Targets
@@ -93,7 +93,9 @@ class Dispersion:
 
     def _labels(self, batch: ActivationBatch) -> Int[Tensor, " m"]:
         if batch.labels is None:
-            raise Problem("class dispersion needs the label of every input.", fix="labelled images")
+            raise HardcaseError(
+                "class dispersion needs the label of every input.", fix="labelled images"
+            )
         return batch.labels.clamp_max(len(self.centres) - 1)
 
     def _distance(self, batch: ActivationBatch) -> Scores:

@@ -27,7 +27,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from hardcase.cache import regular, unpacked
-from hardcase.errors import Problem, reading
+from hardcase.errors import HardcaseError, reading
 from hardcase.randomness import balanced_order
 from hardcase.tensors import LARGEST, to_tensor
 from hardcase.types import Images
@@ -49,7 +49,7 @@ GREY = ("1", "L", "LA", "La")
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 
 
-class MixedSizes(Problem):
+class MixedSizes(HardcaseError):  # noqa: N818 - what is wrong
     """Images of several sizes, the shortest side of which is `side`."""
 
     def __init__(self, seen: str, side: int, taken: Sequence[int] = ()) -> None:
@@ -86,11 +86,11 @@ class Sizing:
 
     def __post_init__(self) -> None:
         if min(self.resize, self.crop) < 0:
-            raise Problem(
+            raise HardcaseError(
                 f"resize={self.resize} and crop={self.crop} are numbers of pixels, 1 or more."
             )
         if self.resize and self.crop > self.resize:
-            raise Problem(
+            raise HardcaseError(
                 f"crop={self.crop} is more than resize={self.resize} leaves.",
                 fix=f"resize={self.crop} or more",
             )
@@ -101,7 +101,7 @@ class Sizing:
         resize = _pixels("resize", options.get("resize", "0"))
         word = options.get("crop", "0")
         if word == "center" and not resize:
-            raise Problem(
+            raise HardcaseError(
                 "crop=center needs resize=N, the side of the square.", fix="?resize=224&crop=center"
             )
         crop = resize if word == "center" else _pixels("crop", word)
@@ -136,7 +136,7 @@ class Sizing:
         if not self.crop:
             return (width, height), (0, 0)
         if min(width, height) < self.crop:
-            raise Problem(
+            raise HardcaseError(
                 f"an image of {width}×{height} has no square of {self.crop} pixels.",
                 fix=f"?resize={self.crop}&crop={self.crop}",
             )
@@ -146,7 +146,7 @@ class Sizing:
 def pixels_of(image: Image.Image, sizing: Sizing, where: str) -> Bytes:
     """An image as 8-bit pixels, H x W or H x W x 3, turned as its EXIF entry says."""
     if image.mode in DEEP:
-        raise Problem(
+        raise HardcaseError(
             f"the image {where} has more than 8 bits a pixel (Pillow mode {image.mode}).",
             "hardcase works on 8-bit images, and how to scale the others is a choice that it does"
             " not make.",
@@ -165,14 +165,14 @@ def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
             opened = Image.open(io.BytesIO(data), formats=FORMATS)
         except UnidentifiedImageError:  # its own words hold an address in memory
             why = f"is none of {', '.join(FORMATS)}" if data else "is empty"
-            raise Problem(f"cannot read the image {where}: it {why}.", fix=fix) from None
+            raise HardcaseError(f"cannot read the image {where}: it {why}.", fix=fix) from None
         except Image.DecompressionBombError:
             what = f"the image {where} is too large; at most {LARGEST:,} pixels are read."
-            raise Problem(what, fix="a smaller copy of it") from None
+            raise HardcaseError(what, fix="a smaller copy of it") from None
         with opened as image:
             width, height = image.size
             if width * height > LARGEST:
-                raise Problem(
+                raise HardcaseError(
                     f"the image {where} has {width} x {height} pixels; at most {LARGEST:,} are"
                     " read.",
                     fix="a smaller copy of it",
@@ -199,7 +199,7 @@ def _pixels(name: str, word: str) -> int:
     try:
         return int(word)
     except ValueError:
-        raise Problem(
+        raise HardcaseError(
             f"{name}={word} is no number of pixels.", fix="?resize=224&crop=center"
         ) from None
 
@@ -207,8 +207,8 @@ def _pixels(name: str, word: str) -> int:
 # Files of public data sets.
 
 
-def damaged(path: Path, why: str) -> Problem:
-    return Problem(f"{path.name} is damaged or of another kind: {why}.", f"Read from {path}.")
+def damaged(path: Path, why: str) -> HardcaseError:
+    return HardcaseError(f"{path.name} is damaged or of another kind: {why}.", f"Read from {path}.")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -441,7 +441,7 @@ class Stream:
         with ThreadPoolExecutor(workers) as pool:
             images = list(pool.map(self._read, self.rows.tolist()))
         if not images:
-            raise Problem(f"{self.name} holds no images.")
+            raise HardcaseError(f"{self.name} holds no images.")
         x = _channels(stacked(images, names), self.channels, names)
         return Images(
             to_tensor(x), self.y.clone(), tuple(names), self.classes, self.name, self.split
@@ -478,7 +478,7 @@ class Stream:
         image = self.read(row)
         check = crc32(np.ascontiguousarray(image).data)
         if self._seen.setdefault(row, check) != check:
-            raise Problem(
+            raise HardcaseError(
                 f"the image {self.names(row)} of {self.name} has changed since it was first read.",
                 "Findings of two different images would be mixed.",
                 fix="once more, when nothing writes to these images",
@@ -499,7 +499,7 @@ PEEKED = 64
 def peeked(stream: Stream) -> Stream:
     """The stream with its channels settled by the images that are looked at for it."""
     if not len(stream):
-        raise Problem(f"{stream.name} holds no images.")
+        raise HardcaseError(f"{stream.name} holds no images.")
     rows = stream.rows[:: max(1, len(stream) // PEEKED)].tolist()
     grey = all(stream.read(row).ndim == 2 for row in rows)
     return replace(stream, channels=1 if grey else 3)
@@ -511,7 +511,7 @@ def _channels(x: Bytes, channels: int, names: Sequence[str]) -> Bytes:
         return x
     if x.shape[1] == 1:
         return np.repeat(x, channels, axis=1)
-    raise Problem(
+    raise HardcaseError(
         f"there are colour images in a grey set, near {names[0]}.",
         fix="save all of them in colour, or all in grey",
     )

@@ -22,7 +22,7 @@ from pyarrow import parquet
 
 from hardcase.cache import open_npz, parquet_groups, regular, unpacked
 from hardcase.data.files import Array, Bytes, ImageSet, Labels, Sizing, Stream, decoded
-from hardcase.errors import Problem, reading
+from hardcase.errors import HardcaseError, reading
 from hardcase.registry import data
 from hardcase.tensors import to_tensor
 from hardcase.types import Images
@@ -69,7 +69,7 @@ def class_names(labels: Labels, names: Sequence[str] | None) -> tuple[str, ...]:
         return tuple(names)
     count = int(labels.max(initial=-1)) + 1
     if count > MOST_CLASSES:
-        raise Problem(
+        raise HardcaseError(
             f"the largest label is {count - 1}; without names, at most {MOST_CLASSES:,} classes are"
             " taken as meant.",
             fix="count the classes from 0, without gaps",
@@ -82,7 +82,7 @@ def labelled(
 ) -> tuple[Labels, tuple[str, ...]]:
     """Class numbers and names of `count` images from labels that are numbers or names."""
     if len(labels) != count:
-        raise Problem(
+        raise HardcaseError(
             f"{name}: {count} images, but {len(labels)} labels.", fix="one label for each image"
         )
     kinds = {type(each) for each in labels}
@@ -94,15 +94,15 @@ def labelled(
         number = {each: at for at, each in enumerate(names)}
         strange = [each for each in labels if each not in number]
         if strange:
-            raise Problem(
+            raise HardcaseError(
                 f"{name}: label {strange[0]!r} is none of the {len(names)} classes given."
             )
         y = np.asarray([number[each] for each in labels], dtype=np.int64)
     else:
         kind_names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise Problem(f"{name}: labels are {kind_names}; whole numbers or names are needed.")
+        raise HardcaseError(f"{name}: labels are {kind_names}; whole numbers or names are needed.")
     if count and (y.min() < 0 or y.max() >= len(names)):
-        raise Problem(
+        raise HardcaseError(
             f"{name}: labels run from {y.min()} to {y.max()} for {len(names)} classes.",
             "Labels count from 0.",
             fix="labels - 1, if they count from 1",
@@ -114,7 +114,7 @@ def as_whole_numbers(labels: Array, where: str) -> Labels:
     """Labels as int64, one per image; a single column is accepted."""
     flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if flat.ndim != 1 or flat.dtype.kind not in "iu":
-        raise Problem(
+        raise HardcaseError(
             f"{where}: labels are {labels.dtype} of shape {labels.shape}; one whole number per"
             " image is needed.",
             fix="save class numbers counted from 0 (for one-hot labels: labels.argmax(1))",
@@ -152,7 +152,7 @@ def read_npz(path: Path, split: str) -> OwnData:
     for part, x in zip(wanted, images):
         ids += numbered(f"{path.stem}{part.replace('_', '/')}", len(x))
         if len(x) != len(y[part]):
-            raise Problem(
+            raise HardcaseError(
                 f"{path}: {len(x)} images, but {len(y[part])} labels.",
                 fix="save one label for each image",
             )
@@ -167,14 +167,14 @@ def to_uint8(images: Array, where: str) -> Bytes:
     if images.dtype == np.uint8:
         return images
     if images.dtype.kind != "f":
-        raise Problem(
+        raise HardcaseError(
             f"{where}: images are {images.dtype}; 8-bit (uint8) or floats in 0..1 are needed.",
             fix="images.astype(np.uint8), if the values lie in 0..255",
         )
     low = float(images.min(initial=0.0))
     high = float(images.max(initial=0.0))
     if not (low >= 0 and high <= 1):
-        raise Problem(
+        raise HardcaseError(
             f"{where}: float images range over {low:.4g}..{high:.4g}; 0..1 is needed.",
             "Normalised images cannot be turned back into 8 bits here; normalisation belongs to the"
             " model.",
@@ -188,13 +188,13 @@ def to_nchw(images: Bytes, where: str) -> Bytes:
     if images.ndim == 3:
         return images[:, None]
     if images.ndim != 4:
-        raise Problem(
+        raise HardcaseError(
             f"{where}: images have shape {images.shape}; 3 axes (grey) or 4 axes are needed."
         )
     first, last = (images.shape[axis] in (1, 3) for axis in (1, 3))
     if first == last:
         could = "either axis 1 or axis 3" if first else "neither axis 1 nor axis 3"
-        raise Problem(
+        raise HardcaseError(
             f"{where}: images have shape {images.shape}; {could} could be 1 or 3 channels.",
             fix="1 (grey) or 3 (colour) channels, and images that are larger than 3 pixels",
         )
@@ -257,7 +257,7 @@ def read_folder(
         crop: Side of the square that is cut from the middle; ``center`` cuts what `resize` says.
     """
     if not path.is_dir():
-        raise Problem(
+        raise HardcaseError(
             f"{path} is not a folder.",
             fix="folder:PATH takes a folder; for files: npz:PATH, parquet:PATH",
         )
@@ -269,7 +269,7 @@ def read_folder(
     parts = ("train", "test") if divided else ("",)
     labelled_files = [(part, file) for part in parts for file in image_files(path / part)]
     if not labelled_files:
-        raise Problem(
+        raise HardcaseError(
             f"there are no images in {path}.",
             f"Looked for {', '.join(sorted(SUFFIXES))} at any depth.",
         )
@@ -315,7 +315,7 @@ def _labels_by_folder(
     places = [file.relative_to(path / part).parts for part, file in found]
     loose = [file for (_, file), parts in zip(found, places) if len(parts) == 1]
     if loose:
-        raise Problem(
+        raise HardcaseError(
             f"{len(loose)} of {len(found)} images in {path} lie in no class folder, the first is"
             f" {loose[0]}.",
             "The folder that holds an image names its class.",
@@ -329,7 +329,7 @@ def _labels_by_folder(
 def _prefix(file: Path) -> int:
     match = re.match(r"(\d{1,6})_", file.name)
     if match is None:
-        raise Problem(
+        raise HardcaseError(
             f"the name of {file} does not start with a class number and _.",
             "With ?labels=prefix every image is named like 7_photo.png; classes count from 0.",
         )
@@ -380,7 +380,7 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
     ):
         rows = list(csv.DictReader(file))
     if not rows:
-        raise Problem(f"{path} holds no rows.", fix="a first line with the words path,label")
+        raise HardcaseError(f"{path} holds no rows.", fix="a first line with the words path,label")
     return rows
 
 
@@ -397,7 +397,7 @@ def first_key(table: Sequence[str] | dict[str, Any], known: Sequence[str], name:
     present = list(table)
     match = next((key for key in known if key in present), None)
     if match is None:
-        raise Problem(
+        raise HardcaseError(
             f"{name} has no {' or '.join(known[:3])}; it has {', '.join(map(str, present))}.",
             fix=f"call it {known[0]}",
         )
@@ -420,7 +420,7 @@ def read_parquet(path: Path, split: str) -> OwnData:
         found = sorted(path.rglob("*.parquet"), key=lambda file: natural(str(file)))
         files = [file for file in found if not file.name.startswith(".")]
     if not files:
-        raise Problem(f"there are no Parquet files in {path}.")
+        raise HardcaseError(f"there are no Parquet files in {path}.")
     prefix = path.resolve().stem
     if not all(any(file.name.startswith(part) for file in files) for part in ("train", "test")):
         return _read(files, files, prefix, path, divided=False)
@@ -436,12 +436,12 @@ def read_run(path: Path, split: str) -> OwnData:
     """
     files = sorted((path / "findings").glob("part-*.parquet"), key=lambda file: natural(file.name))
     if not (path / "run.json").exists() and not files:
-        raise Problem(
+        raise HardcaseError(
             f"{path} is not a run: it has neither run.json nor failures.",
             fix="run:RUN with the --out folder",
         )
     if not files:
-        raise Problem(f"the run {path} has no failures yet.", fix=f"hardcase status {path}")
+        raise HardcaseError(f"the run {path} has no failures yet.", fix=f"hardcase status {path}")
     return _read(files, files, path.resolve().name, path, divided=True)
 
 
@@ -455,7 +455,7 @@ def _read(
     label = first_key(columns, LABELS, str(where))
     table = _open(wanted, [image, label, *(name for name in ("id",) if name in columns)], where)
     if not table.num_rows:
-        raise Problem(
+        raise HardcaseError(
             f"{where} holds no images.", f"Read {len(wanted)} Parquet files without rows."
         )
     ids = _ids(table, prefix)
@@ -475,7 +475,7 @@ def _read(
 def _labels(table: pa.Table, label: str, where: Path) -> Labels:
     column = table.column(label)
     if column.null_count:
-        raise Problem(
+        raise HardcaseError(
             f"{where}: {column.null_count} of {len(column)} labels are missing in column {label}."
         )
     return as_whole_numbers(column.to_numpy(), f"{where}, column {label}")
@@ -491,7 +491,7 @@ def _open(files: list[Path], columns: list[str], where: Path) -> pa.Table:
         ):
             missing = set(columns) - set(opened.schema_arrow.names)
             if missing:
-                raise Problem(
+                raise HardcaseError(
                     f"{file} lacks column {', '.join(missing)} of other files of {where}."
                 )
             groups = range(opened.num_row_groups)
@@ -512,12 +512,14 @@ def _encoded(column: pa.ChunkedArray, ids: tuple[str, ...], where: Path) -> list
     if pa.types.is_struct(merged.type) and merged.type.get_field_index("bytes") >= 0:
         merged = merged.field("bytes")
     if not (pa.types.is_binary(merged.type) or pa.types.is_large_binary(merged.type)):
-        raise Problem(
+        raise HardcaseError(
             f"{where}: images are stored as {merged.type}; encoded images (PNG, JPEG) are needed."
         )
     if merged.null_count:
         first = ids[merged.is_null().to_pylist().index(True)]
-        raise Problem(f"{where}: {merged.null_count} images have no content, the first is {first}.")
+        raise HardcaseError(
+            f"{where}: {merged.null_count} images have no content, the first is {first}."
+        )
     return list(merged.to_pylist())
 
 

@@ -45,7 +45,7 @@ from hardcase.data.own import (
     to_uint8,
 )
 from hardcase.data.public import PublicSet, public_part
-from hardcase.errors import Problem, choice, guarded
+from hardcase.errors import HardcaseError, choice, guarded
 from hardcase.registry import Part, names, options_of, parts, resolve
 from hardcase.tensors import to_tensor
 from hardcase.types import Images
@@ -108,7 +108,7 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
         offline: Touch no network.
 
     Raises:
-        Problem: If there are no such data, or they cannot be read.
+        HardcaseError: If there are no such data, or they cannot be read.
     """
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
@@ -117,7 +117,7 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     kind, colon, _ = spec.partition(":")
     task = tasks.get(kind.partition("?")[0])
     if task is not None:
-        raise Problem(
+        raise HardcaseError(
             f"{spec} has no one class for each image.",
             "It is for detectors, taggers and segmenters.",
             fix=f"--task {task}",
@@ -175,7 +175,7 @@ def opened(spec: str, split: str) -> tuple[OwnData, str]:
     if reader is None:
         raise _unknown(spec)
     if not text:
-        raise Problem(f"{spec!r} names no path.", fix=f"{kind}:PATH")
+        raise HardcaseError(f"{spec!r} names no path.", fix=f"{kind}:PATH")
     path = named_path(text)
     options = dict[str, str]()
     if query:
@@ -184,7 +184,7 @@ def opened(spec: str, split: str) -> tuple[OwnData, str]:
             choices |= {"split": ("all",), "first": ("0", "1")}
         options = spec_options(f"{kind}:", choices, query)
     if not path.exists():
-        raise Problem(
+        raise HardcaseError(
             f"{path} does not exist.",
             f"Looked from {Path.cwd()}.",
             fix=f"{kind}:PATH with a path that exists",
@@ -211,7 +211,7 @@ def opened(spec: str, split: str) -> tuple[OwnData, str]:
 def check_labels(images: ImageSet, where: str) -> None:
     """The errors that any data can have: nothing in it, or labels that no class has."""
     if not len(images):
-        raise Problem(
+        raise HardcaseError(
             f"{where} holds no images.", fix="hardcase list data shows what each kind of data needs"
         )
     y, count = images.y, len(images.classes)
@@ -221,7 +221,7 @@ def check_labels(images: ImageSet, where: str) -> None:
         fix = "correct the labels, or name all classes"
         if y.min() == 1 and y.max() == count:
             fix = "?first=1 after the path: these labels count from 1"
-        raise Problem(
+        raise HardcaseError(
             f"{where}: {len(wrong)} of {len(y)} labels lie outside the {count} classes;"
             f" {images.id[first]} has label {int(y[first])}.",
             f"Labels count from 0 to {count - 1}.",
@@ -249,7 +249,7 @@ def _divided(spec: str, supplied: object, split: str) -> Images:
         pair = list(supplied)
     images = [each for each in pair if isinstance(each, Images)]
     if len(images) < len(pair):
-        raise Problem(
+        raise HardcaseError(
             f"{spec} returned {type(supplied).__name__}; it must return hardcase.Images, "
             "or a pair of them for training and testing."
         )
@@ -278,7 +278,7 @@ def part_of(images: LabelledSet, divided: bool, part: str, where: str) -> Labell
     hashes = np.concatenate([content_hashes(shard.x.numpy()) for shard in shards])
     rows = split_by_content(hashes, images.y.numpy(), part)
     if not len(rows):
-        raise Problem(
+        raise HardcaseError(
             f"the {part} part of {where} is empty: no class has more than one image.",
             "Without a split of its own, a fifth of each class (at least one image) is for"
             " testing.",
@@ -288,13 +288,13 @@ def part_of(images: LabelledSet, divided: bool, part: str, where: str) -> Labell
     return images.take(torch.from_numpy(rows))  # type: ignore[return-value]
 
 
-def _unknown(spec: str) -> Problem:
+def _unknown(spec: str) -> HardcaseError:
     kinds = names("data")
     path = named_path(spec)
     if not path.exists():
         return choice("data set", spec, [*kinds, "file.py:name"])
     kind = "folder" if path.is_dir() else path.suffix.lstrip(".")
-    return Problem(
+    return HardcaseError(
         f"{spec!r} is a path; say what kind of data it is.",
         f"known: {', '.join(kinds)}",
         fix=f"--data {kind}:{spec}",
@@ -389,7 +389,7 @@ def stream_of(
     elif isinstance(data, Sequence) and not isinstance(data, str | bytes):
         items, labels = _listed(data, labels, name)
     else:
-        raise Problem(
+        raise HardcaseError(
             f"a {type(data).__name__} is no kind of labelled images that is known.",
             "Known are data sets and loaders of torch, Hugging Face data sets, arrays, lists of"
             " images, folder:PATH and CSV.",
@@ -454,7 +454,9 @@ def _arrays(
     x: Array | Tensor, labels: Any, classes: Sequence[str], name: str, split: str
 ) -> Images:
     if labels is None:
-        raise Problem(f"{name}: an array of images needs labels.", fix="images_of(images, labels)")
+        raise HardcaseError(
+            f"{name}: an array of images needs labels.", fix="images_of(images, labels)"
+        )
     pixels = to_nchw(to_uint8(_numpy(x), name), name)
     y, names = labelled(_plain(labels), classes, len(pixels), name)
     ids = numbered(name, len(pixels))
@@ -469,7 +471,7 @@ def _plain(labels: Any) -> list[Any]:
     """Labels as numbers and names of Python."""
     if isinstance(labels, Tensor | np.ndarray):
         if labels.ndim != 1:
-            raise Problem(
+            raise HardcaseError(
                 f"labels have shape {tuple(labels.shape)}; one for each image is needed.",
                 fix="labels.argmax(1)",
             )
@@ -492,7 +494,7 @@ def _walked(data: Iterable[Any], classes: Sequence[str], name: str, split: str) 
         pixels.append(to_nchw(to_uint8(undo(array), name), name))
         labels += _plain(y)
     if not pixels:
-        raise Problem(f"{name} holds no images.")
+        raise HardcaseError(f"{name} holds no images.")
     return _arrays(np.concatenate(pixels), labels, classes or _class_names(source), name, split)
 
 
@@ -503,7 +505,9 @@ def _pair(item: Any, name: str) -> tuple[Any, Any]:
         return item[first_key(keys, IMAGE_KEYS, name)], item[first_key(keys, LABELS, name)]
     if isinstance(item, Sequence) and len(item) >= 2:
         return item[0], item[1]
-    raise Problem(f"{name}: an item is a {type(item).__name__}; an image and its label are needed.")
+    raise HardcaseError(
+        f"{name}: an item is a {type(item).__name__}; an image and its label are needed."
+    )
 
 
 def _class_names(source: Any) -> tuple[str, ...]:
@@ -539,4 +543,6 @@ def image_pixels(
         if not sizing:
             return flat
         return pixels_of(Image.fromarray(np.ascontiguousarray(flat)), sizing, where)
-    raise Problem(f"{where} is a {type(item).__name__}; an image, an array or a path is needed.")
+    raise HardcaseError(
+        f"{where} is a {type(item).__name__}; an image, an array or a path is needed."
+    )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hardcase import registry
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.generators.adapters import (
     CachedCodes,
     Decoder,
@@ -202,7 +202,7 @@ def _row(family: str, kind: str | None) -> registry.Part:
     }
     for name in (family, f"{family}:{kind}"):
         if studies.get(name):
-            raise Problem(
+            raise HardcaseError(
                 f"{name} needs what the extra 'studies' brings, which is not installed.",
                 fix="pip install 'hardcase[studies]'",
             )
@@ -242,7 +242,7 @@ def check_agreement(card: Mapping[str, Any], *, refuse: bool) -> None:
     if not refuse:
         _log.warning("%s %s", what, why)
         return
-    raise Problem(
+    raise HardcaseError(
         what,
         why,
         fix="--method natural, which needs no generator; a better one by --generator, or"
@@ -334,7 +334,9 @@ class GeneratorSelection:
         """A generator of the user's own, whose activations are perturbed."""
         generator = UserGenerator(net.to(self.subject.device))
         if generator.shape != self.shape:
-            raise Problem(f"{name} makes images of {generator.shape}; the data has {self.shape}.")
+            raise HardcaseError(
+                f"{name} makes images of {generator.shape}; the data has {self.shape}."
+            )
         return Generator("supplied", generator, supplied_card(net, name))
 
     def _measured(self, net: nn.Module, name: str) -> Generator:
@@ -380,7 +382,7 @@ class GeneratorSelection:
 def _conditional(kind: str) -> str:
     """The kind of VAE whose samples have labels."""
     if kind in ("linear", "conv", "hierarchical"):
-        raise Problem(
+        raise HardcaseError(
             f"a VAE of kind {kind} is not told the class, so it cannot make labelled seeds.",
             fix="--generator vae:conditional",
         )

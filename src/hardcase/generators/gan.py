@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators.quality import LAWS, Family, Settings, measure_samples
 from hardcase.randomness import named_randomness
 from hardcase.registry import generator
@@ -148,7 +148,7 @@ class Gan(NormalCodes):
         super().__init__()
         start, left = divmod(size, 2 ** len(doubles))
         if left:
-            raise Problem(
+            raise HardcaseError(
                 f"this GAN doubles its pictures {len(doubles)} times; {size} is not a multiple of"
                 f" {2 ** len(doubles)}."
             )

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from hardcase import tensors
 from hardcase.cache import write_atomically
-from hardcase.errors import NO_SEEDS, Problem
+from hardcase.errors import NO_SEEDS, HardcaseError
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.cards import History, TrainingRecipe
@@ -228,7 +228,7 @@ def check_samples(
     x = generator.sample(wanted, stream(seed, "readable", device=device))[1]
     share = float(accept(from_bytes(to_bytes(x)), wanted).double().mean())
     if share < READABLE * readable:
-        raise Problem(
+        raise HardcaseError(
             f"most of {len(verifiers)} independent networks recognise only {share:.0%} of the"
             f" generator's samples, and {readable:.0%} of real images.",
             "Seeds would not show what they are called.",
@@ -341,7 +341,7 @@ def fresh(
     if len(refused):
         names = ", ".join(sorted({classes[c] for c in wanted[refused].tolist()}))
         if not bool(good.any()):
-            raise Problem(
+            raise HardcaseError(
                 f"all of the generator's samples of {names} are refused twenty times over.",
                 "A search needs images that the model, and who else checks them, gets right.",
                 fix="a better generator (more --epochs), or another model",

@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.campaign.claims import claim_context, stored_label
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides.units import appended, grown, row_of, unseen
 from hardcase.objectives import Margin
 from hardcase.randomness import Rng
@@ -59,7 +59,7 @@ class Axis:
 
     def __post_init__(self) -> None:
         if not self.low < self.high or self.cells < 1:
-            raise Problem(
+            raise HardcaseError(
                 f"the axis {self.name!r} is empty.",
                 f"It has {self.cells} cells from {self.low:g} to {self.high:g}.",
                 fix="low < high and one cell or more",
@@ -94,7 +94,7 @@ class CellGrid:
 
     def __post_init__(self) -> None:
         if not 2 <= len(self.axes) <= 3:
-            raise Problem(
+            raise HardcaseError(
                 f"a map has two or three axes, not {len(self.axes)}.", fix="--map brightness,slant"
             )
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.randomness import Rng
 from hardcase.registry import guide
 from hardcase.tensors import ordinal
@@ -365,7 +365,7 @@ class Strategies(UnitGuide):
         if cycle:
             least = 1
         if not strategies or count < least:
-            raise Problem(
+            raise HardcaseError(
                 f"{count} units cannot be shared out between {len(strategies)} strategies."
             )
         super().__init__(name, units, count, hits or Hits(units.count, each=each))

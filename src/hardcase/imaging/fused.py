@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.cache import cache_folder, write_atomically
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 __all__ = ["plainly", "usable"]
 
@@ -234,7 +234,7 @@ def _compiled(device: int) -> bytes:
     with suppress(OSError):
         return path.read_bytes()
     code = _compile(source, options)
-    with suppress(OSError, Problem):  # the next command compiles again
+    with suppress(OSError, HardcaseError):  # the next command compiles again
         write_atomically(path, code, flush=False)
     return code
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hardcase import cache
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.plain import read_plain
 from hardcase.runs.files import require_plain
 from hardcase.types import Verdicts
@@ -103,7 +103,7 @@ def read_answers(run: Path) -> list[PersonAnswer]:
                 given = PersonAnswer(**{name: row[name] for name in PersonAnswer.__slots__})
                 found[given.image, given.check] = given
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Problem(
+        raise HardcaseError(
             f"{path} cannot be read: {type(error).__name__} {error}",
             fix="remove its damaged line, or the file",
         ) from error

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase.cache import open_npz
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.rules import (
     DecisionRule,
     Signals,
@@ -101,15 +101,15 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
         with open_npz(file) as stored:
             return {name: stored[name] for name in stored}
     except FileNotFoundError:
-        raise Problem(f"there is no file {file}.") from None
+        raise HardcaseError(f"there is no file {file}.") from None
     except Exception as error:  # damaged archives raise many kinds
-        raise Problem(f"{file} is not an npz file of plain arrays: {error}") from error
+        raise HardcaseError(f"{file} is not an npz file of plain arrays: {error}") from error
 
 
 def _require(arrays: Mapping[str, Any], names: Sequence[str], where: str, form: str) -> None:
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise Problem(f"{where} has no array {missing[0]!r}.", form)
+        raise HardcaseError(f"{where} has no array {missing[0]!r}.", form)
 
 
 def _channels_first(x: np.ndarray, shape: tuple[int, ...], where: str) -> UInt8[Tensor, "n c h w"]:
@@ -120,7 +120,7 @@ def _channels_first(x: np.ndarray, shape: tuple[int, ...], where: str) -> UInt8[
     elif x.shape[1:] == (*shape[1:], shape[0]):
         images = x.transpose(0, 3, 1, 2)
     if x.dtype != np.uint8 or not len(x) or images.shape[1:] != shape:
-        raise Problem(
+        raise HardcaseError(
             f"{where} holds {len(x)} images of type {x.dtype} and shape {x.shape[1:]}; this judge"
             f" was made for 8-bit ones of {shape} (channels, height, width).",
             fix="labels of images of the judge's own data set",
@@ -140,14 +140,14 @@ def read_people(
     sizes = {name: len(column) for name, column in columns.items()}
     if {*sizes.values()} != {len(x)}:
         lengths = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        raise Problem(f"{where}: {len(x)} images, {lengths}.", FORMAT)
+        raise HardcaseError(f"{where}: {len(x)} images, {lengths}.", FORMAT)
     names = tuple(map(str, columns.pop("generator")))
     numbers = {name: torch.from_numpy(own.astype(np.int64)) for name, own in columns.items()}
     for name, values in numbers.items():
         low = int(values.min())
         high = int(values.max())
         if low < -name.startswith("rater") or high >= classes:
-            raise Problem(f"{where}: {name} runs from {low} to {high} for {classes} classes.")
+            raise HardcaseError(f"{where}: {name} runs from {low} to {high} for {classes} classes.")
     seeds = tuple(map(str, np.asarray(arrays.get("seed", ()))))
     return People(x, generator=names, seed=seeds, **numbers)
 
@@ -172,13 +172,15 @@ class PeopleCounts:
         x = _channels_first(arrays["images"], shape, str(file))
         counts = torch.from_numpy(arrays["counts"].astype(np.float32))
         if len(counts) != len(x) or counts[:1].numel() not in (classes, classes + 1):
-            raise Problem(
+            raise HardcaseError(
                 f"{file} holds {len(x)} images and counts of shape {tuple(counts.shape)};"
                 f" the data has {classes} classes.",
                 COUNTS,
             )
         if not bool(((counts >= 0).all(1) & (counts.sum(1) > 0)).all()):
-            raise Problem(f"{file}: some image has a negative count, or no answer at all.", COUNTS)
+            raise HardcaseError(
+                f"{file}: some image has a negative count, or no answer at all.", COUNTS
+            )
         counts = functional.pad(counts, (0, classes + 1 - counts.shape[1]))
         return PeopleCounts(x, counts)
 
@@ -221,7 +223,7 @@ FOLDS = 5
 Rules = Mapping[str, DecisionRule]
 
 
-class TooFewRated(Problem):
+class TooFewRated(HardcaseError):  # noqa: N818 - what is wrong
     """People have not said enough to fit a judge to it."""
 
 

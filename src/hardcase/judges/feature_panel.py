@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.imaging.blur import binomial
 from hardcase.judges.features import (
     ALL,
@@ -27,7 +27,7 @@ from hardcase.judges.features import (
     FeatureProbe,
     HeadProbe,
     NearestProbe,
-    Tell,
+    OnProgress,
     features_at,
     kept_features,
     probe_from_card,
@@ -337,11 +337,11 @@ def fit(
     plan: PanelPlan = USUAL,
     heads: Sequence[Int[Tensor, " k"]] = (),
     seed: int = 0,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> FeaturePanel:
     """Fit a panel to training images, which must not hold the originals that it will judge."""
     if not any(each.classifies for each in encoders):
-        raise Problem(
+        raise HardcaseError(
             "a panel for photographs needs a network that classifies.",
             fix="--judge-features zoo:resnet50-imagenet",
         )
@@ -353,7 +353,7 @@ def fit(
     distances = list[FeatureProbe]()
     energies = list[list[float]]()
     for number, each in enumerate(encoders):
-        seen = kept_features(each, train.x, view=plan.views[0], tell=tell)
+        seen = kept_features(each, train.x, view=plan.views[0], on_progress=on_progress)
         own = list[FeatureProbe]()
         if enough:  # a regression on all layers, distances on the deepest
             layers = dict.fromkeys(plan.kinds, each.layers[-1]) | {"logistic": ALL}
@@ -408,7 +408,7 @@ def _fitted(
 def _own_outputs(each: Encoder, seen: Answer, classes: int) -> Int[Tensor, " k"]:
     outputs = seen.logits.shape[1]
     if outputs != classes:
-        raise Problem(
+        raise HardcaseError(
             f"there are fewer than {FEWEST} images of some class, so no probe can be fitted, and"
             f" {each.spec} has {outputs} outputs for {classes} classes.",
             fix="more images of every class, or an encoder whose outputs are mapped to these"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.cache import cache_folder, write_atomically
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.judge import Neighbours
 from hardcase.models.pretrained import PRETRAINED
 from hardcase.models.subject import Subject
@@ -106,7 +106,7 @@ def depths(net: Subject, x: Float[Tensor, "m c h w"], *, count: int = 3) -> tupl
     if heads and heads[-1]:
         body = body[: heads[-1]]
     if not body:
-        raise Problem(f"{net.name} has no layer whose output could be read as features.")
+        raise HardcaseError(f"{net.name} has no layer whose output could be read as features.")
     *_, (before, _, shape) = body
     last = {row[2][1:]: row for row in body if len(row[2]) == 3}
     maps = [name for name, _, size in last.values() if name != before]
@@ -149,7 +149,7 @@ def _fired(net: Subject, x: Tensor) -> list[Fired]:
 
 PART = 128
 """Images in one part: what an interruption can lose."""
-Tell = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Told how many images are done, of how many."""
 KEYS = "hardcase.keys"
 LOGITS = "hardcase.logits"
@@ -168,7 +168,7 @@ def kept_features(
     x: UInt8[Tensor, "n c h w"],
     *,
     view: str = "plain",
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Answer:
     """Return features and scores of 8-bit images; what is missing is computed and kept."""
     from safetensors.torch import save
@@ -187,8 +187,8 @@ def kept_features(
         write_atomically(folder / f"part-{digest([data])}.safetensors", data)
         known |= {key: (table, row) for row, key in enumerate(table[KEYS].tolist())}
         done += len(some)
-        if tell is not None:
-            tell(done, len(keys))
+        if on_progress is not None:
+            on_progress(done, len(keys))
     found = [known[key] for key in keys.tolist()]
     joined = {
         name: torch.stack([table[name][row] for table, row in found])
@@ -211,7 +211,7 @@ def _known(folder: Path, keys: Int[Tensor, " n"]) -> Rows:
             table = load(data)
             inside = torch.isin(table[KEYS], keys)
         except (SafetensorError, OSError, KeyError) as error:
-            raise Problem(f"{path} cannot be used: {error}", fix=f"delete {path}") from error
+            raise HardcaseError(f"{path} cannot be used: {error}", fix=f"delete {path}") from error
         table = {name: value[inside] for name, value in table.items()}
         known |= {key: (table, row) for row, key in enumerate(table[KEYS].tolist())}
     return known
@@ -260,7 +260,7 @@ class FeatureProbe(nn.Module):
 
     def distances(self, features: Float[Tensor, "m f"]) -> Float[Tensor, "m k"]:
         """Return distances to the classes, where the probe has them."""
-        raise Problem(f"a {self.kind} probe has no distances.")
+        raise HardcaseError(f"a {self.kind} probe has no distances.")
 
     def log_probabilities(self, seen: Answer) -> Float[Tensor, "m k"]:
         """Return tempered log-probabilities of the classes."""

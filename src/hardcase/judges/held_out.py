@@ -18,7 +18,7 @@ import torch
 from hardcase import registry
 from hardcase.data.files import HELD, ImageSet
 from hardcase.data.sources import large, load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges import panel
 from hardcase.judges.features import Encoder
 from hardcase.judges.judge import (
@@ -71,7 +71,7 @@ def default_judge(run: Run, request: JudgeRequest) -> Judge:
     if named or (enough and (request.train or is_made(encoders, first, seed=request.seed))):
         return _fitted(run, request, encoders, first, second)
     if enough and head_of(encoders[0], second) is None:
-        raise Problem(
+        raise HardcaseError(
             f"{encoders[0].spec} has to be fitted to the classes of these photographs first.",
             fix=f"hardcase judge {run.folder}, which takes minutes, once",
         )
@@ -97,7 +97,7 @@ def panel_for(run: Run, request: JudgeRequest) -> TrainedJudge:
     first, second = (part.images() for part in _splits_of(run, request))
     there = panel.folder(first, second, seed=request.seed) / cards.CARD
     if not (request.train or there.is_file()):
-        raise Problem(
+        raise HardcaseError(
             f"the judge of {run.record['data']} is not trained yet.",
             fix=f"hardcase judge {run.folder}, which trains it once",
         )
@@ -158,7 +158,7 @@ def norm_for(run: Run, request: JudgeRequest) -> NormJudge:
 def _required_features(run: Run, request: JudgeRequest) -> tuple[str, ...]:
     wanted = features_of(run, request.features)
     if not wanted:
-        raise Problem(
+        raise HardcaseError(
             "this judge reads features of pretrained networks, and small images have none.",
             fix="--judge panel, or --judge-features MODEL",
         )
@@ -178,7 +178,7 @@ def _encoders(
 ) -> list[Encoder]:
     """Load the networks whose features are read; none of them had a part in the search."""
     if request.people is not None:
-        raise Problem(
+        raise HardcaseError(
             "counts of people train the judge of small images; these are judged by features of"
             " networks that others have trained.",
             fix="leave out --people",
@@ -300,7 +300,7 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     chosen = roles(subject, present)
     taken = {lineage_of(name) for name in used}
     if not chosen.judge or lineage_of(chosen.judge) in taken:
-        raise Problem(
+        raise HardcaseError(
             "no network is on this machine that could judge these photographs: "
             "small networks trained on them read too few rightly.",
             chosen.note or "All that are here took part in the search.",
@@ -350,7 +350,7 @@ def _splits_of(run: Run, request: JudgeRequest) -> tuple[ImageSet, ImageSet]:
         return nothing, second
     try:
         return get(names[1]), second
-    except Problem:
+    except HardcaseError:
         return nothing, second  # one photograph per class leaves no other
 
 
@@ -367,7 +367,7 @@ def _same_data(run: Run, images: ImageSet) -> None:
         if not torch.equal(now, stored):
             strange = [name for name, same in zip(ids[part], _equal(now, stored)) if not same]
     if strange:
-        raise Problem(
+        raise HardcaseError(
             f"{images.name} as it is now does not hold the run's seed {strange[0]!r}; these are"
             " other data.",
             "A judge of other data says little about these images.",
@@ -385,7 +385,7 @@ def check(run: Run, known: Provenance) -> None:
     given = (*run.record["shape"], len(run.record["classes"]))
     if known.image is not None and known.image != given:
         shapes = ["{} x {} x {} with {} classes".format(*each) for each in (given, known.image)]
-        raise Problem(
+        raise HardcaseError(
             f"the run has images of {shapes[0]}; the judge was made for {shapes[1]}.",
             fix="hardcase judge RUN without --judge trains one for the run's own data",
         )
@@ -401,7 +401,7 @@ def _took_no_part(run: Run, names: Mapping[str, str]) -> None:
     used = _hashes(run.record.get("hashes") or {})
     for role, digest in used.items():
         if digest in names:
-            raise Problem(
+            raise HardcaseError(
                 f"the search used a network of this judge: its {role.removeprefix('parameters ')}"
                 f" is the judge's {names[digest]}.",
                 "It would accept its own mistakes.",
@@ -417,7 +417,7 @@ def _other_lineage(run: Run, network: str, lineage: str) -> None:
     used |= _hashes(record.get("lineages") or {})
     for role, other in used.items():
         if lineage and lineage == other:
-            raise Problem(
+            raise HardcaseError(
                 f"the run's {role} and the judge's network ({network}) are of one model family,"
                 f" {lineage}.",
                 "Networks of one family err together; it would accept their common mistakes.",
@@ -432,7 +432,7 @@ def _never_seen(run: Run, known: torch.Tensor) -> None:
         for part in chunks(total, group_rows(run.record["shape"]))
     )
     if count > KNOWN * total:
-        raise Problem(
+        raise HardcaseError(
             f"the judge was trained on {count} of the {total} seeds.",
             "It knows them by heart and would keep their label whatever was done to them.",
             fix="a judge trained on another split: hardcase judge RUN without --judge picks it",

@@ -22,7 +22,7 @@ from torch.nn import functional
 from hardcase import companions
 from hardcase.cache import write_atomically
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem, guarded
+from hardcase.errors import HardcaseError, guarded
 from hardcase.judges.calibration import Calibration, calibrate, read_arrays, read_people
 from hardcase.judges.rules import DecisionRule, Signals, rules_from_card, verdict_words
 from hardcase.randomness import balanced_order
@@ -38,7 +38,7 @@ WEAK = 0.8
 """A judge that takes fewer real test images for what they are is called weak."""
 Splits = Callable[[str], ImageSet]
 """A split of a run's data by its name."""
-Tell = Callable[[TrainingProgress], None] | None
+OnProgress = Callable[[TrainingProgress], None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class JudgeRequest:
     offline: bool = False
     seed: int = 0
     device: torch.device | str = "cpu"
-    progress: Tell = None
+    progress: OnProgress = None
     images: Splits | None = None
     train: bool = True
 
@@ -217,7 +217,7 @@ def ask(judge: Judge, pairs: ImagePairs) -> Verdicts:
     with guarded(f"judge {name}"):
         verdicts = judge(pairs)
     if not isinstance(verdicts, Verdicts):
-        raise Problem(
+        raise HardcaseError(
             f"judge {name} returned {type(verdicts).__name__}; it must return hardcase.Verdicts.",
             fix='hc.Verdicts(["kept", "unsure", ...])',
         )
@@ -226,13 +226,13 @@ def ask(judge: Judge, pairs: ImagePairs) -> Verdicts:
         columns.append(verdicts.p_kept)
     for answers in columns:
         if len(answers) != len(pairs):
-            raise Problem(
+            raise HardcaseError(
                 f"judge {name} gave {len(answers)} answers on {len(pairs)} images.",
                 fix='one verdict for each image, "unsure" where it cannot say',
             )
     for word in verdicts.verdict:
         if word not in VERDICT_WORDS:
-            raise Problem(
+            raise HardcaseError(
                 f"judge {name} said {word!r} of an image; it says one of"
                 f" {', '.join(VERDICT_WORDS)}.",
                 "A probability can stand beside it, as p_kept.",
@@ -397,12 +397,12 @@ def made_judge(
     build: Callable[[Mapping[str, Any]], nn.Module],
     learn: Callable[[nn.Module], Mapping[str, Any]],
     device: torch.device | str,
-    tell: Callable[[int], None] = lambda images: None,
+    on_progress: Callable[[int], None] = lambda images: None,
 ) -> TrainedJudge:
     """Return a judge from the cache, or train it on `train`, measure it on `test` and keep it.
 
     `learn` trains a source that `build` made, makes its rules and returns entries of the card;
-    `tell` is told how many images were read when it is measured.
+    `on_progress` is called with how many images were read.
     """
 
     def measure(net: nn.Module) -> dict[str, Any]:
@@ -413,7 +413,7 @@ def made_judge(
             x = from_bytes(test.x[rows].to(device))
             seen = Signals.average(source.ask(x, test.y[rows].to(device))).seen.cpu()
             right += int((seen == test.y[rows]).sum())
-            tell(len(seen))
+            on_progress(len(seen))
         return {"accuracy": right / len(test), "measured_images": len(test)}
 
     net, card = cards.cached(
@@ -462,7 +462,7 @@ def _read_calibration(path: Path) -> dict[str, Any]:
         if checksum != digest([json.dumps(stored, sort_keys=True)]):
             raise ValueError("its content is not what its checksum says")
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise Problem(
+        raise HardcaseError(
             f"{path} cannot be read: {error}", fix="delete it and calibrate again"
         ) from error
     return stored

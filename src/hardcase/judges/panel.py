@@ -23,8 +23,8 @@ from hardcase.judges.judge import (
     KIND,
     WEAK,
     Neighbours,
+    OnProgress,
     RatedImages,
-    Tell,
     TrainedJudge,
     made_judge,
     panel_judge,
@@ -158,7 +158,7 @@ class PanelTraining:
     config: TrainConfig
     seed: int
     kept: Path
-    progress: Tell = None
+    progress: OnProgress = None
     device: torch.device | str = "cpu"
     counts: PeopleCounts | None = None
     made: dict[int, tuple[Images, Tensor]] = field(default_factory=dict, repr=False)
@@ -368,8 +368,8 @@ def attacked(
         radius * torch.rand(len(x), generator=rng, device=x.device) / _length(start), x
     )
     here = (x + shift).clamp(0, 1).requires_grad_()
-    (slope,) = torch.autograd.grad(functional.cross_entropy(net(here), target), here)
-    shift = here.detach() - x + slope * per_row(1.25 * radius / _length(slope), x)
+    (gradient,) = torch.autograd.grad(functional.cross_entropy(net(here), target), here)
+    shift = here.detach() - x + gradient * per_row(1.25 * radius / _length(gradient), x)
     return (x + shift * per_row((radius / _length(shift)).clamp_max(1), x)).clamp(0, 1)
 
 
@@ -438,7 +438,7 @@ def trained(
     config: TrainConfig | None = None,
     people: str | Path | None = None,
     device: torch.device | str = "cpu",
-    progress: Tell = None,
+    progress: OnProgress = None,
 ) -> TrainedJudge:
     """Return the judge of a data set: an ensemble trained on `train`, or from the cache.
 
@@ -488,7 +488,7 @@ def for_data(
     seed: int = 0,
     people: str | Path | None = None,
     device: torch.device | str = "cpu",
-    progress: Tell = None,
+    progress: OnProgress = None,
 ) -> TrainedJudge:
     """Return the judge of a data set by name, trained if it is missing.
 

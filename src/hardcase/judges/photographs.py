@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.feature_panel import USUAL, FeaturePanel, build, fit
 from hardcase.judges.features import Encoder, encoder
 from hardcase.judges.judge import (
@@ -107,11 +107,11 @@ def reserved_judge(net: Encoder, images: ImageSet) -> ReservedJudge:
         images: Photographs of the run's classes; only their classes count.
 
     Raises:
-        Problem: If its outputs cannot be mapped to the run's classes.
+        HardcaseError: If its outputs cannot be mapped to the run's classes.
     """
     outputs = head_of(net, images)
     if outputs is None:
-        raise Problem(
+        raise HardcaseError(
             f"{net.spec} does not know the classes of these photographs,"
             " and there are too few beside the images of the run to teach it.",
             fix="more photographs beside them: a folder train/ and a folder test/",
@@ -162,7 +162,7 @@ def head_of(each: Encoder, train: ImageSet) -> Int[Tensor, " k"] | None:
         return None
     try:
         found = map_between(train.classes, names)
-    except Problem:
+    except HardcaseError:
         return None
     if found is None:
         return torch.arange(len(train.classes))
@@ -204,10 +204,10 @@ def feature_judge(
         progress: Told whose features are read, and how far that is.
 
     Raises:
-        Problem: If there are too few images, or a network's layers cannot be read.
+        HardcaseError: If there are too few images, or a network's layers cannot be read.
     """
     if len(train) < FEWEST_IMAGES:
-        raise Problem(
+        raise HardcaseError(
             f"there are {len(train)} training images; a judge needs {FEWEST_IMAGES} to know what is"
             " usual.",
             fix="more photographs beside the images: a folder train/ and a folder test/",
@@ -225,7 +225,7 @@ def feature_judge(
     what = f"judge of {train.name} by {', '.join(each.spec for each in encoders)}"
     done = 0
 
-    def tell(images: int) -> None:
+    def on_progress(images: int) -> None:
         nonlocal done
         done = images
         if progress is not None:
@@ -234,9 +234,11 @@ def feature_judge(
     def fitted_or_empty(_: Mapping[str, Any]) -> nn.Module:
         if (folder / cards.CARD).exists():
             return build(encoders, cards.read_card(folder)["parts"], learned=len(train))
-        tell(0)
-        panel = fit(encoders, train, heads=heads, seed=seed, tell=lambda count, _: tell(count))
-        tell(len(train))  # some features may have been kept
+        on_progress(0)
+        panel = fit(
+            encoders, train, heads=heads, seed=seed, on_progress=lambda count, _: on_progress(count)
+        )
+        on_progress(len(train))  # some features may have been kept
         return panel
 
     def examine(net: nn.Module) -> dict[str, Any]:
@@ -248,7 +250,7 @@ def feature_judge(
         read = list[Signals]()
         for rows in chunks(len(exam.x), net.batch):
             read.append(Signals.average(net.to(device).ask(exam.x[rows], exam.expected[rows])))
-            tell(done + views * len(read[-1].seen))
+            on_progress(done + views * len(read[-1].seen))
         rules = rules_from_exam(Signals.join(read), exam, VOTES)
         return {
             "seed": seed,
@@ -267,7 +269,7 @@ def feature_judge(
         build=fitted_or_empty,
         learn=examine,
         device=device,
-        tell=lambda images: tell(done + views * images),
+        on_progress=lambda images: on_progress(done + views * images),
     )
     return _naming(judge, encoders)
 
@@ -292,7 +294,7 @@ def stored_feature_judge(folder: Path, *, device: torch.device | str = "cpu") ->
     for spec, known, size, *layers in config["encoders"]:
         subject = network(load_model(spec, Loading(device=str(device))))
         if subject.hash != known:
-            raise Problem(
+            raise HardcaseError(
                 f"{spec} is not the network that this judge was made with.",
                 fix="hardcase judge RUN --judge-features makes a new one",
             )
@@ -322,7 +324,7 @@ def _config(
 ) -> dict[str, Any]:
     channels, height, width = train.shape
     if height != width:
-        raise Problem(
+        raise HardcaseError(
             f"a judge takes square images; these are {width}×{height}.",
             fix="?resize=224&crop=center",
         )

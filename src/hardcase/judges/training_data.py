@@ -21,14 +21,14 @@ from hardcase.imaging.blur import binomial, stroke_width
 from hardcase.imaging.colour import compressed
 from hardcase.tensors import from_bytes
 from hardcase.training.cards import UNSTATED
-from hardcase.training.loop import Bend, Dice, bend, crop
+from hardcase.training.loop import Bend, RowSampler, bend, crop
 from hardcase.types import Images
 
 # Small random drawings that the made images share. Every function follows the device of its images
 # and of its generator.
 
 
-def cloud(like: Float[Tensor, "m c h w"], cells: int, dice: Dice) -> Float[Tensor, "m 1 h w"]:
+def cloud(like: Float[Tensor, "m c h w"], cells: int, dice: RowSampler) -> Float[Tensor, "m 1 h w"]:
     """Smooth noise between 0 and 1: `cells` x `cells` random values, enlarged."""
     coarse = dice.uniform(len(like), 1, cells, cells)
     return functional.interpolate(
@@ -78,7 +78,7 @@ def interpolate(
     nothing of colour ones), the others are mixed after a blur and given back the shades of an image
     (which makes whole strokes of them), joined along a wavy line, or laid over each other.
     """
-    dice = Dice(len(x), rng)
+    dice = RowSampler(len(x), rng)
     share = dice()
     between = share.flatten()[:, None] * codes.encode(x) + (
         1 - share.flatten()[:, None]
@@ -108,14 +108,14 @@ def mirror(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "
     """
     if x.shape[1] == 1:
         return x
-    return torch.where(Dice(len(x), rng).chance(0.5) > 0, x.flip(3), x)
+    return torch.where(RowSampler(len(x), rng).chance(0.5) > 0, x.flip(3), x)
 
 
 def retouch(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
     """Blur or sharpness, thickness, contrast and light, stains, noise and a small patch,
     each for some of the images.
     """
-    dice = Dice(len(x), rng)
+    dice = RowSampler(len(x), rng)
     x = x + (binomial(x) - x) * dice.chance(0.3) * dice(-0.5, 1.3)
     way = dice()
     much = dice()
@@ -131,14 +131,14 @@ def cover(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m
     """A rectangle of noise or of one shade, up to half as long and wide as the image, on most of
     the images.
     """
-    return _patch(x, Dice(len(x), rng), share=0.8, largest=0.45)
+    return _patch(x, RowSampler(len(x), rng), share=0.8, largest=0.45)
 
 
 def camera_processed(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
     """Pictures as cameras and files make them: each darker or brighter, some blurred,
     noisy or compressed.
     """
-    dice = Dice(len(x), rng)
+    dice = RowSampler(len(x), rng)
     x = (x * 2 ** dice(-0.7, 0.7)).clamp(0, 1)
     x = x + (binomial(x) - x) * dice.chance(0.4) * dice()
     x = (x + dice.chance(0.4) * dice(0.0, 0.06) * dice.normal(*x.shape)).clamp(0, 1)
@@ -146,7 +146,7 @@ def camera_processed(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float
     return torch.where(dice.chance(0.5) > 0, compressed(x, quality), x)
 
 
-def _patch(x: Tensor, dice: Dice, share: float = 0.3, largest: float = 0.33) -> Tensor:
+def _patch(x: Tensor, dice: RowSampler, share: float = 0.3, largest: float = 0.33) -> Tensor:
     """A small rectangle of noise or of one shade, anywhere."""
     _, _, height, width = x.shape
     down = torch.arange(height, device=x.device)[None, None, :, None] + 0.5
@@ -162,27 +162,27 @@ def _patch(x: Tensor, dice: Dice, share: float = 0.3, largest: float = 0.33) -> 
 # degree (0 to 1).
 
 Made = tuple[Float[Tensor, "m c h w"], Float[Tensor, " m"]]
-Corruption = Callable[[Tensor, Codec, Dice], Made]
+Corruption = Callable[[Tensor, Codec, RowSampler], Made]
 
 
 def corrupt(x: Float[Tensor, "m c h w"], codes: Codec, rng: torch.Generator, *, kind: str) -> Made:
-    return CORRUPTIONS[kind](x, codes, Dice(len(x), rng))
+    return CORRUPTIONS[kind](x, codes, RowSampler(len(x), rng))
 
 
-def _blank(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _blank(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """One shade, or almost: a trace of noise and of the image."""
     shade = dice() * dice.chance(0.5)
     return _whole((shade + 0.02 * dice() * dice.normal(*x.shape) + dice(0.0, 0.06) * x).clamp(0, 1))
 
 
-def _noise(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _noise(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Noise, coarse or fine, soft or in two shades."""
     soft = cloud(x, 3 + dice.one_of(x.shape[2] - 2), dice).expand_as(x)
     hard = torch.sigmoid(12 * (soft - dice(0.3, 0.8)))
     return _whole(torch.where(dice.chance(0.5) > 0, hard, soft) * dice(0.3, 1.0))
 
 
-def _scribble(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _scribble(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Smooth noise in exactly the shades of the image: blobs and strokes that mean nothing."""
     return _whole(
         with_shades_of(
@@ -191,7 +191,7 @@ def _scribble(x: Tensor, codes: Codec, dice: Dice) -> Made:
     )
 
 
-def _shuffle(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _shuffle(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """The image cut into squares that changed places."""
     count, channels, height, width = x.shape
     parts = (2, 3, 4, 7)[dice.one_of(4)]
@@ -214,7 +214,7 @@ def _shuffle(x: Tensor, codes: Codec, dice: Dice) -> Made:
     return made, torch.full((count,), 0.8 if parts == 2 else 1.0, device=x.device)
 
 
-def _collage(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _collage(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """The upper or the left half of one image and the other half of another one."""
     down = torch.arange(x.shape[2], device=x.device)[:, None] < x.shape[2] / 2
     right = torch.arange(x.shape[3], device=x.device)[None, :] < x.shape[3] / 2
@@ -222,16 +222,16 @@ def _collage(x: Tensor, codes: Codec, dice: Dice) -> Made:
     return torch.where(half, x, x.roll(1, 0)), torch.full((len(x),), 0.4, device=x.device)
 
 
-def _overlay(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _overlay(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Two images on top of each other."""
     return torch.maximum(x, x.roll(1, 0)), torch.full((len(x),), 0.5, device=x.device)
 
 
-def _invert(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _invert(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     return _whole(1 - x)
 
 
-def _black(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _black(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """So much light taken away, unevenly, that only the brightest spots are left."""
     darker = x * (1 - 0.6 * cloud(x, 3 + dice.one_of(10), dice)) - dice(0.3, 0.95)
     left = (darker > 0.02).flatten(1).sum(1) / (x > 0.2).flatten(1).sum(1).clamp_min(1)
@@ -240,14 +240,14 @@ def _black(x: Tensor, codes: Codec, dice: Dice) -> Made:
     )
 
 
-def _erase(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _erase(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Large soft parts of the image become background."""
     stays = torch.sigmoid(25 * (cloud(x, 3 + dice.one_of(6), dice) - dice(0.3, 0.8)))
     made = stays * x + (1 - stays) * background(x)
     return made, _falling(content(made) / content(x).clamp_min(1e-3), 0.25, 0.65)
 
 
-def _fold(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _fold(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Bent so far and so finely that shapes are lost."""
     much = float(dice.uniform(1))
     how = Bend(
@@ -258,7 +258,7 @@ def _fold(x: Tensor, codes: Codec, dice: Dice) -> Made:
     )
 
 
-def _soften(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _soften(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Reduced to a few pixels and enlarged again."""
     cells = 2 + dice.one_of(4)
     small = functional.adaptive_avg_pool2d(x, cells)
@@ -268,7 +268,7 @@ def _soften(x: Tensor, codes: Codec, dice: Dice) -> Made:
     return made, torch.full((len(x),), 0.6 if cells == 5 else 1.0, device=x.device)
 
 
-def _shuffle_codes(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _shuffle_codes(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Codes of four images shuffled together, place by place, and pushed outwards:
     what generators make far from data.
     """
@@ -509,7 +509,7 @@ def exam_of_photographs(
     x = from_bytes(images.x.to(device))
     y = images.y.to(device).long()
     kept = [camera_processed(mirror(bend(x, rng, SMALL), rng), rng) for _ in range(2)]
-    dice = Dice(len(x), rng)
+    dice = RowSampler(len(x), rng)
     share = dice()
     wave = torch.sigmoid(24 * (cloud(x, 3 + dice.one_of(3), dice) - 1 + share))
     laid_over = share * x + (1 - share) * x.roll(1, 0)

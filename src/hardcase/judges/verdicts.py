@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hardcase import companions
 from hardcase.cache import sweep
-from hardcase.errors import Problem, choice, guarded, reading
+from hardcase.errors import HardcaseError, choice, guarded, reading
 from hardcase.judges import panel, photographs
 from hardcase.judges.answers import (
     FILE as ANSWERS,
@@ -36,8 +36,8 @@ from hardcase.judges.held_out import (
 )
 from hardcase.judges.judge import (
     JudgeRequest,
+    OnProgress,
     Splits,
-    Tell,
     TrainedJudge,
     ask,
     name_of,
@@ -88,7 +88,7 @@ def judge(
     calibrate: str | Path | None = None,
     people: str | Path | None = None,
     device: torch.device | str = "cpu",
-    progress: Tell = None,
+    progress: OnProgress = None,
     allow_changes: bool = False,
 ) -> Run:
     """Judge the findings of a run: is the label kept, lost, or is the judge unsure?
@@ -112,7 +112,7 @@ def judge(
         The run with its verdicts.
 
     Raises:
-        Problem: If the judge may not judge this run.
+        HardcaseError: If the judge may not judge this run.
 
     Example:
         >>> import tempfile
@@ -151,7 +151,9 @@ def judge_named(spec: str | None, run: Run | None, request: JudgeRequest) -> Jud
         return default_judge(run, request)
     if spec is not None and spec in parts("judge"):
         if run is None:
-            raise Problem(f"judge {spec!r} is made for a run.", fix="hardcase judge RUN --judge")
+            raise HardcaseError(
+                f"judge {spec!r} is made for a run.", fix="hardcase judge RUN --judge"
+            )
         made: Judge = resolve("judge", spec).make(run, request)
         return made
     if spec is not None and spec.rpartition(":")[0].endswith(".py"):
@@ -177,12 +179,12 @@ def with_people(
     runs: Sequence[Run],
     *,
     device: torch.device | str = "cpu",
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Judge:
     """Fit a judge to what people said; of a study, each run keeps what they said of it."""
     fit: Callable[..., Judge] | None = getattr(judge, "calibrate", None)
     if fit is None:
-        raise Problem("only a trained judge can be calibrated.", fix="leave out --judge")
+        raise HardcaseError("only a trained judge can be calibrated.", fix="leave out --judge")
     if place.is_dir():
         companions.reader().record(place, runs=[run.folder for run in runs])
     try:
@@ -190,7 +192,7 @@ def with_people(
     except TooFewRated as few:
         if not place.is_dir():
             raise
-        say(f"the judge stays as it was: {few.what}")
+        log(f"the judge stays as it was: {few.what}")
         return judge
 
 
@@ -255,7 +257,7 @@ def judge_run(
     if run.verdicts is not None and not answers:
         changed = _count_changed(run, run.verdicts, columns, by)
     if changed and strict_arithmetic() and not allow_changes:
-        raise Problem(
+        raise HardcaseError(
             f"the judge says something else of {changed} of {len(run)} findings than it did"
             " before.",
             "Weights and source are the same, so what it answers hangs on something else.",
@@ -282,7 +284,7 @@ def _described(judge: Judge) -> dict[str, Any]:
         return entry
     about = judge.about()
     if not isinstance(about, Mapping):
-        raise Problem(
+        raise HardcaseError(
             f"about() of judge {name_of(judge)} returned {type(about).__name__}.",
             fix='a dictionary, e.g. {"name": "ssim", "least": 0.6}',
         )
@@ -333,9 +335,9 @@ def _count_changed(
 def finish(
     run: Run,
     *,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
     device: torch.device | str = "cpu",
-    progress: Tell = None,
+    progress: OnProgress = None,
     train: bool = False,
     images: Splits | None = None,
 ) -> Run:
@@ -347,11 +349,11 @@ def finish(
         judge = default_judge(run, request)
         second = held_out_judge(run, judge, replace(request, train=False))
         return judge_run(run, judge, held_out=second)
-    except Problem as problem:
+    except HardcaseError as problem:
         advice = ""
         if problem.fix:
             advice = f" try: {problem.fix}"
-        say(f"not judged: {problem.what}{advice}")
+        log(f"not judged: {problem.what}{advice}")
         return run
 
 

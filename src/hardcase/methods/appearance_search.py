@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.parts import method
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
@@ -112,7 +112,7 @@ def natural_blackbox(
         bisections: Halvings of the way back toward the original.
     """
     if search == "surrogates" and not surrogates:
-        raise Problem(
+        raise HardcaseError(
             "nobody can stand in for this model: only small grey images with a training split have"
             " such networks.",
             fix="--set method.search=evolution",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides.units import Deviating, FailingOnly, StrongestUnits
 from hardcase.methods.dlfuzz import ADAPT_PAPER, AS_CODED, TOY, adapt
 from hardcase.methods.neurons import Profiles, Reader, first_convolutions, groups_of, push
@@ -17,7 +17,15 @@ from hardcase.methods.parts import method, pixel_walk
 from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.oracles import failure_oracle
 from hardcase.registry import Preset
-from hardcase.searches.gradient import Fan, GradientAscent, Shape, Square, free, raw, rms
+from hardcase.searches.gradient import (
+    GradientAscent,
+    MultiStartAscent,
+    Shape,
+    Square,
+    free,
+    raw,
+    rms,
+)
 from hardcase.spaces.pixel import Blackout, Brightness, Occlusion, Pixels, Unclipped
 from hardcase.types import Budget, Guide, Method, Model, Objective, Space
 
@@ -308,7 +316,7 @@ def maxplore(
         scale: Scale gradients by their root mean square.
     """
     if k < 1 or walks < 1:
-        raise Problem(
+        raise HardcaseError(
             f"{k} units in each of {walks} walks give nothing to push.", fix="k=6, walks=16"
         )
     together: str = per
@@ -327,7 +335,7 @@ def maxplore(
             details = {"says": [_WITHOUT_PEERS]}
     return Method(
         **pixel_walk(clip=clip),
-        search=Fan(
+        search=MultiStartAscent(
             walks=guide.walks,
             step_size=step_size,
             steps=steps,

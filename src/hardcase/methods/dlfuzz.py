@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides.adapt import Adaptive, Learning, constant
 from hardcase.guides.units import Strategies
 from hardcase.methods.neurons import (
@@ -266,7 +266,7 @@ def dlfuzz(
     least = 0.0
     if criterion:
         if gain:
-            raise Problem(
+            raise HardcaseError(
                 f"gain is {gain} of the neurons, whose place criterion {criterion!r} takes.",
                 fix="gain=0, or no criterion",
             )

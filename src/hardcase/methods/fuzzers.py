@@ -16,7 +16,7 @@ from hardcase.criteria.criterion import Measure
 from hardcase.criteria.network import Selection
 from hardcase.criteria.profile import ActivationBatch
 from hardcase.criteria.trace import Novelty, NovelVectors
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides.corpus import Corpus, Fading, Recent
 from hardcase.methods.neurons import Profiles
 from hardcase.methods.parts import method
@@ -261,11 +261,11 @@ def diffchaser(
         drift: Largest change of a pixel from its original, in units of [0, 1].
     """
     if not peers:
-        raise Problem(
+        raise HardcaseError(
             "diffchaser compares with a second model, and there is none.", fix="--peer MODEL"
         )
     if k < 2 or not drift > 0:
-        raise Problem(
+        raise HardcaseError(
             f"k is {k} and drift {drift}; k-uncertainty needs k of 2 or more, a drift lies above 0."
         )
     objective: Objective = Uncertainty(k)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.parts import method
 from hardcase.objectives import ConfidenceFalls, Margin, targeted_objective
 from hardcase.oracles import Confident, LeavesLabel
@@ -65,7 +65,7 @@ def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 
     fails would count as errors of the mixture.
     """
     if not 0 < mix <= 1:
-        raise Problem(f"mix is {mix}; a share of the partner lies above 0 and at most at 1.")
+        raise HardcaseError(f"mix is {mix}; a share of the partner lies above 0 and at most at 1.")
     return _mixture(space, Interpolation(partners=partners, mix=mix), queries, mix=mix)
 
 
@@ -94,7 +94,7 @@ def argus_adaptive(
     the sizes `blocks`, wherever the wrong label stays; ``blocks=()`` leaves that out.
     """
     if rounds < 1 or halvings < 0 or any(size < 1 for size in blocks):
-        raise Problem(
+        raise HardcaseError(
             f"rounds is {rounds}, halvings {halvings}, blocks {blocks}; "
             "one round and blocks of 1 are the least."
         )
@@ -134,7 +134,7 @@ def latte(
         space: Where candidates live, e.g. ``hc.spaces.Grid(vqvae)``.
     """
     if anchors < 1 or not step_sizes or not all(0 < t <= 1 for t in step_sizes):
-        raise Problem(
+        raise HardcaseError(
             f"anchors is {anchors}, step_sizes {step_sizes}; there is at least one anchor, and"
             " steps lie above 0 and at most at 1."
         )
@@ -176,7 +176,7 @@ def style_mixing(
     """
     stages = conditioned_stages(space.generator, space.classes)
     if not 0 <= untouched < len(stages) or steps < 1 or halvings < 0:
-        raise Problem(
+        raise HardcaseError(
             f"untouched is {untouched}, steps {steps}, halvings {halvings}; the generator has"
             f" {len(stages)} stages that are told the class, and one of them is mixed at least."
         )

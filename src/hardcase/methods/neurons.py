@@ -22,7 +22,7 @@ from hardcase.criteria.network import (
 )
 from hardcase.criteria.profile import ActivationBatch, Needs, Profile
 from hardcase.criteria.surprise import Likelihood, Traces
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides.units import Facts, Strategies
 from hardcase.objectives import Pushed
 from hardcase.tensors import chunks, from_bytes
@@ -43,7 +43,7 @@ class Profiles:
 
     def graph(self, model: Model, prefix: str = "") -> LayerGraph:
         if not isinstance(model, Layered):
-            raise Problem(
+            raise HardcaseError(
                 f"the units of {model.name} cannot be seen; it offers {model.offers} only.",
                 fix="a torch model",
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.parts import method
 from hardcase.objectives import CrossEntropy, Margin, targeted_objective
 from hardcase.oracles import failure_oracle
@@ -132,7 +132,7 @@ def cw(
     tenfold instead of starting at 0.001.
     """
     if not step_size > 0:
-        raise Problem(f"step_size is {step_size}; it must be above 0.")
+        raise HardcaseError(f"step_size is {step_size}; it must be above 0.")
     return Method(
         space=Pixels(L2(math.inf)),
         search=CarliniWagner(
@@ -156,9 +156,9 @@ def _radius(stated: float | None, norm: str, shape: tuple[int, int, int] | None)
     if stated is None:
         return RADIUS[norm][shape is not None and shape[0] == 3]
     if not stated > 0:
-        raise Problem(f"epsilon is {stated}; it must be above 0.")
+        raise HardcaseError(f"epsilon is {stated}; it must be above 0.")
     if norm == "linf" and stated > 1:
-        raise Problem(
+        raise HardcaseError(
             f"epsilon is {stated:g}; images range over 0..1, so more than 1 limits nothing.",
             f"{stated:g} grey levels are written {stated:g}/255.",
             fix=f"--set method.epsilon={stated:g}/255",

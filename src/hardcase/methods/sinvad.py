@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.neurons import Profiles, likelihood, trace
 from hardcase.methods.parts import method
 from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise, targeted_objective
 from hardcase.oracles import Splits, Surprising, failure_oracle
 from hardcase.registry import Preset, with_parts
-from hardcase.searches.boundary import Crossing, Exits, Partners
+from hardcase.searches.boundary import BoundaryWalks, Crossing, Partners
 from hardcase.searches.genetic import Genetic, HillClimbing
 from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.latent import ReEncoded, WithResidual
@@ -188,7 +188,7 @@ def sinvad(
         4
     """
     if every and (target is not None or partners is None):
-        raise Problem(
+        raise HardcaseError(
             "every class as a goal needs partners and no target.", fix="every=False, or no target"
         )
     oracle = failure_oracle(target)
@@ -357,7 +357,7 @@ def sinvad_surprise(
     differences="walks to the model's boundary with near classes instead of breeding",
     generator="vae",
     peers="quantised",
-    explained_by=(Exits,),
+    explained_by=(BoundaryWalks,),
 )
 def sinvad_between(
     space: Space,
@@ -381,7 +381,7 @@ def sinvad_between(
         reach = 4.0
     return Method(
         space=space,
-        search=Exits(
+        search=BoundaryWalks(
             codes=partners,
             walks=walks,
             halvings=halvings,

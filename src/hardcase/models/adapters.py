@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from hardcase.errors import (
     Endless,
-    Problem,
+    HardcaseError,
     Raised,
     Unanswered,
     guarded,
@@ -215,8 +215,8 @@ class Retrying(ModelWrapper):
             return self._apart(x, reason)
 
 
-def _silent(name: str, why: str) -> Problem:
-    return Problem(
+def _silent(name: str, why: str) -> HardcaseError:
+    return HardcaseError(
         f"the subject {name} does not answer any more: {why}",
         "Shards that were finished are stored.",
         fix="see to the model, then go on",
@@ -246,7 +246,7 @@ def logits_of(returned: Any) -> Tensor:
     if len(tables) == 1 or (tables and isinstance(returned, tuple | list)):
         return tables[0]
     shapes = [f"{name}: {_size(part)}" for name, part in parts.items()]
-    raise Problem(
+    raise HardcaseError(
         f"the model returns {type(returned).__name__}; which part of it are the class scores?",
         *([f"It holds {', '.join(shapes)}."] if shapes else []),
         fix='a forward that returns the logits, or a dictionary with "logits"',
@@ -315,7 +315,9 @@ class Scored(ModelWrapper):
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
     ) -> Answer:
         if taps:
-            raise Problem(f"{self.name} is a function; it has no layers that could be watched.")
+            raise HardcaseError(
+                f"{self.name} is a function; it has no layers that could be watched."
+            )
         with torch.no_grad():
             return Answer(self.model(x).logits)
 
@@ -341,7 +343,7 @@ def function_model(
     asked as `Subject` takes it.
     """
     if not callable(function) or isinstance(function, type):
-        raise Problem(
+        raise HardcaseError(
             f"{type(function).__name__} is no kind of model that is known.",
             "Known are modules of torch and Lightning, traced, scripted and exported programs, and"
             " functions of images.",
@@ -351,7 +353,7 @@ def function_model(
     try:
         with guarded("the function"):
             function(example)
-    except (Problem, MemoryError):  # whatever it raises, it did not answer tensors
+    except (HardcaseError, MemoryError):  # whatever it raises, it did not answer tensors
         net.arrays = True
     name = name or str(getattr(function, "__name__", "") or type(function).__name__)
     subject = Subject(net, name=name, **how)
@@ -381,19 +383,19 @@ def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
 def from_model_file(path: Path) -> nn.Module:
     """A network that a file holds whole: TorchScript, or a ``torch.export`` (``.pt2``)."""
     if not path.is_file():
-        raise Problem(f"there is no file {path}.")
+        raise HardcaseError(f"there is no file {path}.")
     require_consent(path)
     fix = f"{path}@FILE.py:FUNCTION, where FUNCTION makes the network"
     if _saved_by_torch(path):
         try:
             torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # whatever is pickled in it
-            raise Problem(
+            raise HardcaseError(
                 f"{path} is a network that torch.save has pickled whole; it is not loaded.",
                 "Pickled code can do anything, and it needs the classes that it was saved with.",
                 fix=f"torch.save(net.state_dict(), {path.name!r}), then --model {fix}",
             ) from error
-        raise Problem(f"{path} holds weights; they need the code of their network.", fix=fix)
+        raise HardcaseError(f"{path} holds weights; they need the code of their network.", fix=fix)
     with reading(
         f"{path} holds no network that can be run",
         "A file of weights needs the code of its network.",
@@ -461,7 +463,7 @@ def without_trainer(module: nn.Module) -> nn.Module:
     inner = [child for child in alone.children() if any(True for _ in child.parameters())]
     if len(inner) == 1:
         return inner[0]
-    raise Problem(
+    raise HardcaseError(
         f"{type(module).__name__} defines no forward.",
         fix="pass the network inside it, as model.net",
     )
@@ -492,7 +494,7 @@ State = dict[str, Tensor]
 def read_state(path: Path, *, trust: bool = False) -> State:
     """The weights in a file, whatever surrounds them; with `trust` it may be unpickled."""
     if not path.is_file():
-        raise Problem(f"there is no weights file {path}.")
+        raise HardcaseError(f"there is no weights file {path}.")
     if trust:
         require_consent(path)
     if path.suffix == ".safetensors":
@@ -504,7 +506,7 @@ def read_state(path: Path, *, trust: bool = False) -> State:
         try:
             content = torch.load(path, map_location="cpu", weights_only=not trust)
         except UnpicklingError as error:
-            raise Problem(
+            raise HardcaseError(
                 f"{path} needs unpickling, which can run code. Not loaded.",
                 fix="save a state_dict or safetensors, or pass --trust-pickle",
             ) from error
@@ -526,7 +528,7 @@ def state_of(content: Any, where: str = "the checkpoint") -> State:
     found = type(content).__name__
     if isinstance(content, Mapping):
         found = ", ".join(map(str, list(content)[:8]))
-    raise Problem(
+    raise HardcaseError(
         f"{where} holds no weights that are known.",
         f"Looked for {', '.join(INSIDE)}; it holds {found}.",
         fix='torch.save({"state_dict": net.state_dict()}, path)',
@@ -544,7 +546,7 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
     needed = [name for name in own if not name.endswith("num_batches_tracked")]
     missing = [name for name in needed if name not in renamed]
     if missing:
-        raise Problem(
+        raise HardcaseError(
             f"{where} lacks {len(missing)} of the network's {len(own)} weights, the first is"
             f" {missing[0]}.",
             f"It has {len(state)}, the first is {next(iter(state), 'none')}.",
@@ -556,7 +558,7 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
         last_layer = [name for name, value in own.items() if value.ndim][-2:]
         if set(wrong) <= set(last_layer):
             why = "Most often the number of classes differs."
-        raise Problem(
+        raise HardcaseError(
             f"{wrong[0]} is {_size(renamed[wrong[0]])} in {where} and {_size(own[wrong[0]])} in the"
             " network.",
             why,

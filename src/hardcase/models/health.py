@@ -14,7 +14,7 @@ from torch import Tensor
 from hardcase.campaign.claims import CLAIMED, Claims, asking
 from hardcase.data.files import ImageSet
 from hardcase.data.sources import check_labels
-from hardcase.errors import Problem, Raised, first_line, guarded
+from hardcase.errors import HardcaseError, Raised, first_line, guarded
 from hardcase.models.mistakes import (
     CLEARLY,
     FINE,
@@ -144,7 +144,7 @@ def check(
 ) -> Health:
     """Return the health of a model on up to `sample` images, or raise what is to be fixed."""
     if not len(images):
-        raise Problem(
+        raise HardcaseError(
             "there are no images to check the model with.", fix="another --data or --split"
         )
     rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long()
@@ -182,7 +182,7 @@ def first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
     """The model's logits; where it crashes, a problem that says why."""
     try:
         return answers(subject, images)
-    except Problem as problem:
+    except HardcaseError as problem:
         cause = problem.__cause__
         if not isinstance(problem, Raised) or not isinstance(cause, Exception):
             raise  # a problem of its own, or it called sys.exit or the like
@@ -191,10 +191,10 @@ def first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
         raise _unfit(subject, images, error) from error
 
 
-def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
+def _unfit(subject: Model, images: Images, error: Exception) -> HardcaseError:
     if re.search(r"alloc|memory|create a primitive", first_line(error)):
         fix = "more memory (ulimit -v), or a smaller model"
-        return Problem(f"memory ran out while the model was asked: {error}", fix=fix)
+        return HardcaseError(f"memory ran out while the model was asked: {error}", fix=fix)
     why = "Most often the image size or the number of channels differs from what it was built for."
     fix = "data of the model's own size, or a factory that resizes"
     cause = _cause(subject, images)
@@ -203,7 +203,7 @@ def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
     shape = " x ".join(map(str, images.x.shape[1:]))
     raised = first_line(error)[:200]
     what = f"the model crashes on an image of {shape} from {images.name}"
-    return Problem(f"{what} ({type(error).__name__}: {raised}).", why, fix=fix)
+    return HardcaseError(f"{what} ({type(error).__name__}: {raised}).", why, fix=fix)
 
 
 def _cause(subject: Model, images: Images, logits: Tensor | None = None) -> Mistake | None:
@@ -226,9 +226,9 @@ def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
             why.append(f"Here {cause.sentence}.")
             fix = cause.fix
         what = f"the model has {logits.shape[1]} outputs, but {images.name} has"
-        raise Problem(f"{what} {len(images.classes)} classes.", *why, fix=fix)
+        raise HardcaseError(f"{what} {len(images.classes)} classes.", *why, fix=fix)
     if not bool(logits.isfinite().all(1).any()):
-        raise Problem(
+        raise HardcaseError(
             f"the model answers NaN or infinity on all of the {len(logits)} images it was asked"
             " about.",
             fix="look at the weights, and at mean and std: --set model.mean=... model.std=...",
@@ -237,7 +237,7 @@ def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
     again = answers(subject, images.take(torch.arange(rows)))
     if not torch.equal(again.nan_to_num(), logits[:rows].nan_to_num()):
         worst = (again - logits[:rows]).abs().max().item()
-        raise Problem(
+        raise HardcaseError(
             "the model changes its answer: the same images gave logits that differ by up to"
             f" {worst:.2g}.",
             "A finding could not be repeated. Most often dropout or noise is active in evaluation"
@@ -248,7 +248,7 @@ def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
 
 def _enough_claims(count: int, share: float) -> None:
     if share < FEW_CLAIMS:
-        raise Problem(
+        raise HardcaseError(
             f"the model makes {100 * share:.1f} % of {count} claims about unmodified images.",
             "Most often normalisation is missing, classes have other names or boxes another form.",
             fix="hardcase doctor ...; continue anyway: --allow-low-accuracy",
@@ -288,7 +288,7 @@ def _require_better_than_chance(
     raise _chance(accuracy, images, f"{seen}{said}", why, fix)
 
 
-def _one_class(logits: Tensor, images: Images) -> Problem:
+def _one_class(logits: Tensor, images: Images) -> HardcaseError:
     label = int(images.y[0])
     outputs = logits.shape[1]
     why = f"All images are of one class, {images.classes[label]!r}, which is taken for output"
@@ -298,9 +298,9 @@ def _one_class(logits: Tensor, images: Images) -> Problem:
 
 def _chance(
     accuracy: float, images: Images, seen: str, why: str, fix: str, classes: int = 0
-) -> Problem:
+) -> HardcaseError:
     chance = 100 / (classes or len(images.classes))
-    return Problem(
+    return HardcaseError(
         f"accuracy {100 * accuracy:.1f} % (n = {len(images):,}); chance is {chance:.0f} %.",
         f"Most often normalisation is missing or the class order differs. Seen: {seen}",
         why,
@@ -322,7 +322,7 @@ def _batch_independent(subject: Model, images: Images, logits: Tensor) -> bool:
     largest = max(one.abs().nan_to_num(0.0).amax().item() for one in apart)
     spread = logits[logits.isfinite()].std().item()
     if largest > max(MIXED, 8 * _rounding(subject)) * spread:
-        raise Problem(
+        raise HardcaseError(
             "the model's answer to an image depends on the other images of a call: the same image"
             f" gave logits that differ by up to {largest:.2g}.",
             "No answer of it can be repeated. Most often a BatchNorm uses the statistics of the"
@@ -348,8 +348,8 @@ def require_gradients(subject: Model, images: ImageSet, method: Method) -> None:
         method: The method.
 
     Raises:
-        Problem: If the gradients are missing, or zero on every image: a search by them would find
-            next to nothing, and that would not be the network's merit.
+        HardcaseError: If the gradients are missing, or zero on every image: a search by them would
+            fail almost everywhere, and that would not be the network's merit.
     """
     if method.needs != "gradients" or method.closed or subject.offers != "gradients":
         return
@@ -364,21 +364,21 @@ def require_gradients(subject: Model, images: ImageSet, method: Method) -> None:
         x = from_bytes(some.x.to(subject.device)).requires_grad_()
         logits = ask(x).logits
         _require_same_with_gradients(subject, plain, logits.detach())
-        slope = None
+        gradient = None
         if logits.requires_grad:
             lead = margin(logits, some.y.to(subject.device))
             with guarded(f"the backward pass of model {subject.name}"):
-                (slope,) = torch.autograd.grad(lead.sum(), x, allow_unused=True)
+                (gradient,) = torch.autograd.grad(lead.sum(), x, allow_unused=True)
     fix = "--method natural-blackbox, or a forward that torch can differentiate"
-    if slope is None:
-        raise Problem(
+    if gradient is None:
+        raise HardcaseError(
             f"model {subject.name} gives no gradient of its logits by the image, and method"
             f" {method.name} needs one.",
             "Most often forward runs under torch.no_grad() or inference_mode(), or detaches.",
             fix=fix,
         )
-    if not bool((slope.nan_to_num(0, 0, 0) != 0).any()):
-        raise Problem(
+    if not bool((gradient.nan_to_num(0, 0, 0) != 0).any()):
+        raise HardcaseError(
             f"the gradient of model {subject.name} is zero on all of {len(some)} images, and"
             f" method {method.name} climbs it.",
             "Most often outputs are rounded, or a hook or a layer takes the gradient away.",
@@ -391,7 +391,7 @@ def _require_same_with_gradients(subject: Model, plain: Tensor, logits: Tensor) 
     spread = plain[plain.isfinite()].std().nan_to_num(0.0).item()
     largest = (plain - logits).abs().nan_to_num(0.0).amax().item()
     if largest > max(MIXED, 8 * _rounding(subject)) * spread:
-        raise Problem(
+        raise HardcaseError(
             f"model {subject.name} answers the same images differently when its gradient is asked"
             f" for: logits differ by up to {largest:.2g}.",
             "What a search finds by gradients would be no failure of the model as it is used.",

@@ -23,7 +23,7 @@ from hardcase import registry
 from hardcase.cache import named_path
 from hardcase.companions import teams_module
 from hardcase.errors import (
-    Problem,
+    HardcaseError,
     Unanswered,
     file_member,
     guarded,
@@ -146,7 +146,7 @@ def load_model(spec: str, how: Loading) -> Model:
         with within(None if form == "zoo" else patience):
             model = _loaded(spec, how)
     except Unanswered as error:
-        raise Problem(
+        raise HardcaseError(
             f"{spec} does not answer while it is loaded: {error}.",
             fix="a longer --set model.timeout=SECONDS, or a model that ends",
         ) from error
@@ -261,7 +261,7 @@ def opened_network(spec: str, how: Loading) -> Any:
         net = network_of_code(code)
     if weights:
         if not isinstance(net, nn.Module):
-            raise Problem(f"{code} returns {type(net).__name__}, which takes no weights.")
+            raise HardcaseError(f"{code} returns {type(net).__name__}, which takes no weights.")
         note = fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
         if note:
             _log.info("%s: %s", weights, note)
@@ -272,7 +272,7 @@ def network_of_code(code: str) -> Any:
     """What ``file.py:factory`` makes, without weights of another file."""
     path, _, factory = code.rpartition(":")
     if not path or not factory.isidentifier():
-        raise Problem(f"cannot tell what kind of model {code!r} is.", f"known forms: {FORMS}")
+        raise HardcaseError(f"cannot tell what kind of model {code!r} is.", f"known forms: {FORMS}")
     return from_file(named_path(path), factory)
 
 
@@ -306,7 +306,7 @@ def model_of(thing: Any, images: Images) -> Model:
 def network(model: Model) -> Subject:
     """`model`, if it is one whose layers can be seen."""
     if not isinstance(model, Subject):
-        raise Problem(
+        raise HardcaseError(
             f'this needs the layers of a network; model "{model.name}" offers {model.offers} only.',
             fix="a model of the zoo, of a Python file or of torchvision",
         )
@@ -334,7 +334,7 @@ def with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
     try:
         scores = answers(plain, some)
     except Unanswered as error:
-        raise Problem(f"{plain.name} does not answer: {error}") from error
+        raise HardcaseError(f"{plain.name} does not answer: {error}") from error
     except Exception:  # wrong sizes and the like are told in full by `health.check`
         return plain
     if scores.shape[1] == 1 and len(some.classes) == 2:
@@ -371,13 +371,13 @@ def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
 def from_file(path: Path, factory: str) -> Any:
     """The module, or the function of images, that a function in a Python file makes."""
     if not path.is_file():
-        raise Problem(f"there is no file {path}.", f"known forms of a model: {FORMS}")
+        raise HardcaseError(f"there is no file {path}.", f"known forms of a model: {FORMS}")
     make = file_member(path, factory)
     with guarded(f"{path}:{factory}"):
         net = make()
     if isinstance(net, nn.Module) or (callable(net) and not isinstance(net, type)):
         return net
-    raise Problem(
+    raise HardcaseError(
         f"{path}:{factory} returned {type(net).__name__}; it must return a torch.nn.Module, or a"
         " function of images."
     )
@@ -411,7 +411,9 @@ def lineage_of(spec: str) -> str:
     if kind not in HUBS:
         return ""
     base = ""
-    with suppress(OSError, ValueError, AttributeError, Problem):  # a folder of a hub's network
+    with suppress(
+        OSError, ValueError, AttributeError, HardcaseError
+    ):  # a folder of a hub's network
         stated = json.loads((named_path(name) / "config.json").read_text(encoding="utf-8"))
         base = str(stated.get("architecture") or stated.get("model_type") or "")
     base = (base or name.rpartition("/")[2].partition(".")[0]).lower().replace("_", "-")

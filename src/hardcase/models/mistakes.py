@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.cache import named_path
-from hardcase.errors import Endless, Problem, Raised, guarded, within
+from hardcase.errors import Endless, HardcaseError, Raised, guarded, within
 from hardcase.models.adapters import fit_state, logits_of, read_state, timm_config
 from hardcase.models.subject import (
     BINARY,
@@ -76,16 +76,14 @@ USUAL: Mapping[str, tuple[Values, Values]] = {
 }
 """Mean and standard deviation per channel, for images in [0, 1]."""
 
-Tell = Callable[[str], None]
-_TRYING: ContextVar[tuple[float, Tell]] = ContextVar(
-    "trying", default=(math.inf, lambda text: None)
-)
+Log = Callable[[str], None]
+_TRYING: ContextVar[tuple[float, Log]] = ContextVar("trying", default=(math.inf, lambda text: None))
 
 
 @contextmanager
-def trying(seconds: float, tell: Tell) -> Iterator[None]:
-    """Let mistakes be tried for so many seconds of processor time only, and `tell` which is."""
-    before = _TRYING.set((process_time() + seconds, tell))
+def trying(seconds: float, log: Log) -> Iterator[None]:
+    """Let mistakes be tried for so many seconds of processor time only; `log` names it."""
+    before = _TRYING.set((process_time() + seconds, log))
     try:
         yield
     finally:
@@ -126,7 +124,7 @@ class Trial:
         scores = self.scores(x)
         if len(scores) != len(x):
             shape = " x ".join(map(str, scores.shape))
-            raise Problem(f"the network returns {shape} numbers, no class scores per image")
+            raise HardcaseError(f"the network returns {shape} numbers, no class scores per image")
         if scores.shape[1] != 1:
             return scores
         outputs = self.outputs if self.outputs in BINARY else binary_reading(scores, y)[0]
@@ -138,7 +136,7 @@ class Trial:
             return self.logits(x, y), ""
         except Raised as raised:
             return None, f"{type(raised.__cause__).__name__}: {raised.__cause__}"
-        except Problem as problem:
+        except HardcaseError as problem:
             return None, problem.what
         except Exception as error:  # what it answers may be of any kind
             return None, f"{type(error).__name__}: {error}"
@@ -318,7 +316,7 @@ def _fix_of_weights(subject: Subject) -> str:
     if "@" in model or path.suffix != ".py":
         return "weights of this network that are trained for these classes"
     for file in sorted(each for each in path.parent.glob("*") if each.suffix in WEIGHTS):
-        with suppress(Problem):
+        with suppress(HardcaseError):
             fit_state(copy.deepcopy(subject.net), read_state(file))
             return f"--model {file}@{model}"
     return f"--model WEIGHTS@{model} with the file of its weights"
@@ -440,9 +438,9 @@ def _tried(trial: Trial, x: Tensor, images: Images, logits: Tensor) -> list[Expl
     if len(set(images.y.tolist())) < 2:
         return []
     right = float(_right(logits, images.y).mean())
-    until, tell = _TRYING.get()
+    until, log = _TRYING.get()
     if process_time() < until:
-        tell("trying other colours, normalisations and sizes")
+        log("trying other colours, normalisations and sizes")
     if right >= 1 - CLEARLY:  # none can be clearly better, but a person may want to see it
         return _timely(_other_inputs(trial, x, images.y)) if math.isfinite(until) else []
     tried = _timely(_labels(logits, images), _other_inputs(trial, x, images.y))

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.data.files import LabelledSet
-from hardcase.errors import Problem, reading
+from hardcase.errors import HardcaseError, reading
 from hardcase.models.pretrained import CLASSES
 from hardcase.tensors import constant
 
@@ -59,7 +59,7 @@ class ClassMap:
     def apply(self, images: LabelledSet) -> LabelledSet:
         """The images under the model's classes."""
         if images.classes != self.data:
-            raise Problem(
+            raise HardcaseError(
                 f"this mapping was made for {len(self.data)} other classes than {images.name} has."
             )
         mapped = replace(images, y=torch.tensor(self.outputs)[images.y], classes=self.model)
@@ -97,7 +97,7 @@ def class_map(
     if twice is not None:
         first, second = [repr(name) for name, at in zip(data, outputs) if at == twice][:2]
         what = f"{first} and {second} both mean the model's output {twice}, {known[twice]!r}."
-        raise Problem(what)
+        raise HardcaseError(what)
     return ClassMap(tuple(data), known, outputs, tuple(how for _, how in pairs))
 
 
@@ -137,10 +137,10 @@ def _plain(name: str) -> str:
     return re.sub(r"[\W_]+", " ", name.lower()).strip()
 
 
-def _unmatched(missing: Sequence[str], data: Sequence[str], known: Sequence[str]) -> Problem:
+def _unmatched(missing: Sequence[str], data: Sequence[str], known: Sequence[str]) -> HardcaseError:
     near = get_close_matches(_plain(missing[0]), [_plain(name) for name in known], n=1)
     hints = [f"Near to {missing[0]!r} is {name!r}." for name in near]
-    return Problem(
+    return HardcaseError(
         f"{len(missing)} of {len(data)} classes of the data are none of the model's {len(known)}: "
         f"{_first([repr(name) for name in missing])}.",
         f"The model's are {_first(known)}.",
@@ -268,7 +268,7 @@ def imagenet(*, offline: bool = False, fetch: bool = True) -> tuple[ImageNetClas
     if installed is not None:
         return _keep(parse_imagenet(installed))
     if not fetch:
-        raise Problem(
+        raise HardcaseError(
             "the names of ImageNet's classes are not on this machine.",
             fix="hardcase fetch model resnet50-imagenet, or pip install timm",
         )
@@ -283,7 +283,7 @@ def imagenet_if_known(outputs: int) -> tuple[ImageNetClass, ...]:
     """The classes, for a network of as many outputs, if they are on this machine."""
     try:
         return imagenet(fetch=False) if outputs == COUNT else ()
-    except Problem:
+    except HardcaseError:
         return ()
 
 
@@ -296,7 +296,7 @@ def parse_imagenet(files: Mapping[str, Path]) -> tuple[ImageNetClass, ...]:
         for synset, _, words in (line.partition("\t") for line in lines)
     }
     if len(order) != COUNT or not all(SYNSET.fullmatch(synset) for synset in order):
-        raise Problem(f"the list of synsets has {len(order)} entries instead of {COUNT}.")
+        raise HardcaseError(f"the list of synsets has {len(order)} entries instead of {COUNT}.")
     firsts = [table.get(synset, (synset,))[0] for synset in order]
     count = Counter(firsts)
     names = [

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, digest
 from hardcase.types import Model
@@ -61,7 +61,7 @@ def int8(model: Network, images: Float[Tensor, "n c h w"]) -> Network:
     weighted = (nn.Linear, nn.modules.conv._ConvNd)
     layers = {name: one for name, one in small.named_modules() if isinstance(one, weighted)}
     if not layers or not len(images):
-        raise Problem(
+        raise HardcaseError(
             f"an 8-bit copy is made of layers and images: the model has {len(layers)} convolutions"
             f" and dense layers, and {len(images)} images are given."
         )
@@ -95,7 +95,7 @@ def copy_for(
     arithmetic than 8 bits. `images` calibrate it.
     """
     if not isinstance(subject, Subject):
-        raise Problem(
+        raise HardcaseError(
             f'method "{method}" compares with an 8-bit copy of the model, '
             f'which "{subject.name}" cannot give.',
             fix="--peer MODEL",

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Endless, Problem, choice, guarded, within
+from hardcase.errors import Endless, HardcaseError, choice, guarded, within
 from hardcase.models.names import COUNT as IMAGENET_CLASSES, merged, same_outputs
 from hardcase.tensors import digest, digest_tensors, digest_values, in_tiles
 from hardcase.types import Answer, Offer, Tap
@@ -87,7 +87,7 @@ class Subject(nn.Module):
     ) -> None:
         super().__init__()
         if len(mean) != len(std) or 0 in std:
-            raise Problem(
+            raise HardcaseError(
                 f"mean has {len(mean)} values and std has {list(std)}; they need equal lengths and"
                 " no std may be 0."
             )
@@ -100,7 +100,7 @@ class Subject(nn.Module):
         self.frozen = frozenset(n for n, each in net.named_parameters() if not each.requires_grad)
         try:
             self.net = copy.deepcopy(net).requires_grad_(False)
-        except Problem:
+        except HardcaseError:
             raise
         except Exception as error:  # locks, threads, sockets, files and loggers refuse differently
             self.uncopied = (str(error).splitlines() or [type(error).__name__])[0]
@@ -152,7 +152,7 @@ class Subject(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         if self.uncopied:
-            raise Problem(
+            raise HardcaseError(
                 f"model {self.name} cannot be copied or sent to another process: {self.uncopied}.",
                 "It is tested itself, in one process.",
                 fix="--model file.py:name, which every worker loads for itself, or workers=1",
@@ -163,7 +163,7 @@ class Subject(nn.Module):
         with in_evaluation_mode(self.net) if self.uncopied else nullcontext():
             parts = [self._tile(batch, count, taps or {}) for batch, count in in_tiles(x)]
         if self.uncopied and digest_tensors(self.net.state_dict()) != self._beginning:
-            raise Problem(
+            raise HardcaseError(
                 f"the weights of model {self.name} have changed since its test began.",
                 f"It cannot be copied ({self.uncopied}), so it was tested itself.",
                 fix="no training and no writing to weights or buffers while it is tested",
@@ -191,7 +191,7 @@ class Subject(nn.Module):
 
                         logits = replayed(self.net, self.net, images)
             except Endless as late:
-                raise Problem(
+                raise HardcaseError(
                     f"model {self.name} does not answer: {late}.",
                     f"Calls without a model.timeout are broken off after {LOOPING:g} s.",
                     fix="--set model.timeout=SECONDS, which finds out the inputs to blame",
@@ -203,7 +203,7 @@ class Subject(nn.Module):
         if self._same:
             logits = merged(logits, self._same)
         if self._first is not None and logits.shape[1] != self._first[1].shape[1]:
-            raise Problem(
+            raise HardcaseError(
                 f"model {self.name} returns {logits.shape[1]} outputs, and"
                 f" {self._first[1].shape[1]} at first.",
                 fix="a model that is a function of its image",
@@ -243,7 +243,7 @@ class Subject(nn.Module):
         seen = dict[str, _Kept]()
         missing = [name for name in taps if name.split("#")[0] not in modules]
         if missing:
-            raise Problem(
+            raise HardcaseError(
                 f"the model has no layer {missing[0]!r}.",
                 f"layers: {', '.join(self.layers())}",
                 fix="hardcase layers --model ...",
@@ -261,7 +261,7 @@ class Subject(nn.Module):
                 handle.remove()
         silent = [name for name in taps if name not in seen]
         if silent:
-            raise Problem(
+            raise HardcaseError(
                 f"layer {silent[0]!r} did not run when the model was called, so it cannot be"
                 " tapped."
             )
@@ -312,7 +312,7 @@ def as_logits(scores: Float[Tensor, "m k"], outputs: str) -> Float[Tensor, "m l"
         return scores.float().logit(eps=torch.finfo(torch.float32).eps)
     if outputs in BINARY:
         if scores.shape[1] != 1:
-            raise Problem(
+            raise HardcaseError(
                 f"the model has {scores.shape[1]} outputs; outputs={outputs} is for one output of"
                 " two classes."
             )
@@ -326,23 +326,25 @@ def as_logits(scores: Float[Tensor, "m k"], outputs: str) -> Float[Tensor, "m l"
 def _checked(logits: object, rows: int, name: str) -> Float[Tensor, "m k"]:
     """What a network returned for `rows` images, refused unless it is a table of real numbers."""
     if not isinstance(logits, Tensor):
-        raise Problem(
+        raise HardcaseError(
             f"the model returns a {type(logits).__name__}; it must be one tensor (images, classes)."
         )
     if logits.ndim == 1:
         logits = logits[:, None]  # one output for two classes, squeezed
     if logits.ndim != 2 or len(logits) < rows:
-        raise Problem(
+        raise HardcaseError(
             f"the model returns shape {tuple(logits.shape)} for {rows} images; it must be (images,"
             " classes)."
         )
     must = "it must return real logits (images, classes)."
     if logits.is_meta:
-        raise Problem(f"model {name} returns no values (meta tensors); {must}")
+        raise HardcaseError(f"model {name} returns no values (meta tensors); {must}")
     if logits.layout != torch.strided:
-        raise Problem(f"model {name} returns a sparse tensor; {must}", fix="logits.to_dense()")
+        raise HardcaseError(
+            f"model {name} returns a sparse tensor; {must}", fix="logits.to_dense()"
+        )
     if logits.is_complex():
-        raise Problem(
+        raise HardcaseError(
             f"model {name} returns complex numbers; {must}",
             fix="logits.real or logits.abs() at the end of forward",
         )
@@ -383,7 +385,7 @@ def _computable(net: nn.Module, name: str) -> None:
     named = (*net.named_parameters(), *net.named_buffers())
     empty = [weight for weight, value in named if value.is_meta]
     if empty:
-        raise Problem(
+        raise HardcaseError(
             f"model {name} lives on the meta device: its weights have shapes but no values.",
             f"{len(empty)} of {len(named)} tensors, the first of them {empty[0]}",
             fix="a factory that makes the network on the CPU and loads its weights",

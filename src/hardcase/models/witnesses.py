@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.fetching import fetched_classifiers, known_as
 from hardcase.models.load import lineage_of
 from hardcase.models.names import COUNT as OUTPUTS
@@ -78,7 +78,7 @@ def pretrained_witnesses(
 ) -> tuple[Model, ...]:
     """The fetched networks of photographs, except the judge and the network under test."""
     if classes != OUTPUTS:
-        raise Problem(
+        raise HardcaseError(
             f"networks of ImageNet's {OUTPUTS:,} classes do not know these {classes}.",
             fix="--witness MODEL, another network of these classes",
         )
@@ -89,7 +89,7 @@ def pretrained_witnesses(
         )
     chosen = roles(name, fetched_classifiers())
     if not chosen.witnesses:
-        raise Problem(chosen.note, fix="hardcase fetch model NAME, or --witness MODEL")
+        raise HardcaseError(chosen.note, fix="hardcase fetch model NAME, or --witness MODEL")
     return tuple(load(f"zoo:{name}") for name in chosen.witnesses)
 
 
@@ -178,7 +178,7 @@ class WitnessSelection:
         nobody has `named` them: none if none can be had, and one of several that are costly.
         """
         if epochs and not (epochs.isdecimal() and int(epochs)):
-            raise Problem(
+            raise HardcaseError(
                 f"--witness default:{epochs} names no number of epochs.", fix="--witness default:24"
             )
         costly = is_photographic(self.shape)
@@ -191,7 +191,7 @@ class WitnessSelection:
                 asked = int(epochs) if epochs else None
                 if len(train) < ENOUGH and not (named or _are_trained(train, test, asked)):
                     count = f"{len(train)} training images are too few (at least {ENOUGH})"
-                    raise Problem(f"{count} for networks that must keep a label")
+                    raise HardcaseError(f"{count} for networks that must keep a label")
                 with patient_for(PATIENCE if named else self._patience()):
                     found = default_witnesses(
                         train,
@@ -200,7 +200,7 @@ class WitnessSelection:
                         device=self.subject.device,
                         progress=self.progress,
                     )
-        except Problem as problem:
+        except HardcaseError as problem:
             if named:
                 raise
             text = problem.what.rstrip(".")
@@ -225,7 +225,7 @@ class WitnessSelection:
         if not witnesses and not named:
             try:
                 return self.default()
-            except Problem as problem:
+            except HardcaseError as problem:
                 why = problem.what
         if not witnesses:
             _log.warning("nobody but the model checks generated images; %s", why)
@@ -264,7 +264,7 @@ def surrogates_for(
             return ()
         with patient_for(min(SURROGATE_PATIENCE, SHARE * seconds / len(SURROGATES))):
             found = [load(f"zoo:{name}") for name in SURROGATES]
-    except Problem as problem:
+    except HardcaseError as problem:
         text = problem.what.rstrip(".")
         more = "--set method.search=surrogates trains them all the same"
         _log.warning("the model has no surrogates: %s; %s", text, more)
@@ -292,7 +292,7 @@ def default_witnesses(
     """Three networks of other images than a model's, trained on half of `train`; cached."""
     side = max(train.x.shape[2:])
     if side > LARGEST:
-        raise Problem(
+        raise HardcaseError(
             f"there are no default witnesses for images of {side} pixels: "
             f"a LeNet reads at most {LARGEST}.",
             fix="--witness MODEL, a pretrained network that is not the model",

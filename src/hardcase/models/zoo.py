@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase import registry
-from hardcase.errors import Problem, choice, reading
+from hardcase.errors import HardcaseError, choice, reading
 from hardcase.randomness import named_randomness
 from hardcase.tensors import per_row
 from hardcase.training import cards
@@ -67,10 +67,10 @@ def attack(text: str, *, steps: int = 5) -> Perturb:
         shift = project(start * radius, radius)
         for _ in range(steps):
             here = (x + shift).clamp(0, 1).requires_grad_()
-            (slope,) = torch.autograd.grad(
+            (gradient,) = torch.autograd.grad(
                 functional.cross_entropy(net(here), y, reduction="sum"), here
             )
-            step = direction(slope) * (2.5 * radius / steps)
+            step = direction(gradient) * (2.5 * radius / steps)
             shift = project(here.detach() - x + step, radius)
         return (x + shift).clamp(0, 1)
 
@@ -190,9 +190,9 @@ def _row(name: str) -> registry.Part:
         raise choice("model", name, registry.names("model"))
     if "task" in known[name].facts:
         task = known[name].facts["task"]
-        raise Problem(f"{name} answers {task}; it is no classifier.", fix=f"--task {task}")
+        raise HardcaseError(f"{name} answers {task}; it is no classifier.", fix=f"--task {task}")
     if "recipe" not in known[name].facts:
-        raise Problem(
+        raise HardcaseError(
             f"{name} was trained by others and is not trained here.",
             fix=f"hardcase fetch model {name}, then --model zoo:{name}",
         )
@@ -210,7 +210,7 @@ def _from_config(config: Mapping[str, Any]) -> nn.Module:
 def _measure(net: nn.Module, images: Images, device: torch.device | str) -> Mapping[str, Any]:
     predicted = predict(net, images, device=device)
     if bool((predicted == predicted[0]).all()) and not bool((images.y == images.y[0]).all()):
-        raise Problem(
+        raise HardcaseError(
             f"the network says {images.classes[int(predicted[0])]!r} of all {len(images)} images it"
             " is measured on.",
             "It has learned nothing that tells them apart; nothing was kept.",
@@ -464,8 +464,8 @@ def _convolution(
     layers[f"relu{name}"] = nn.ReLU()
 
 
-def _too_small(what: str, size: int, least: int) -> Problem:
-    return Problem(
+def _too_small(what: str, size: int, least: int) -> HardcaseError:
+    return HardcaseError(
         f"{what} needs images of {least}x{least} pixels or more; given are {size}x{size}."
     )
 

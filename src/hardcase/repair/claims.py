@@ -71,7 +71,7 @@ def train_on_claims(
     box: ConditionBox,
     recipe: RepairRecipe,
     *,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Trained:
     """Train a copy of a network on from its weights, by claims."""
     began = monotonic()
@@ -79,7 +79,7 @@ def train_on_claims(
     learner = Learner(model.model)
     work = _ClaimLoss(model, train, box, recipe)
     before = work.score(learner.eval(), valid)
-    say(f"validation loss before: {before:.4f}")
+    log(f"validation loss before: {before:.4f}")
     start = {name: value.clone() for name, value in learner.state_dict().items()}
     numbered = Images(train.x, torch.arange(len(train)), train.id, train.classes, train.name)
     batch = min(recipe.batch, len(train))
@@ -93,7 +93,7 @@ def train_on_claims(
         device=model.device,
     )
     after = work.score(learner.eval(), valid)
-    say(f"validation loss after {recipe.epochs} epochs: {after:.4f}")
+    log(f"validation loss after {recipe.epochs} epochs: {after:.4f}")
     best = len(history.loss)
     if after >= before:
         learner.load_state_dict(start)

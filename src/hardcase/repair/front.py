@@ -19,7 +19,7 @@ from hardcase.conditions import ConditionBox, Conditions, condition_box
 from hardcase.conditions.declared import usual_profile
 from hardcase.data.files import Bytes, ImageSet, LabelledSet, Stream
 from hardcase.data.sources import images_of, is_lazy, large, load, stream_of
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.health import answers
 from hardcase.models.load import Loading, load_model, model_of
 from hardcase.models.names import aligned
@@ -95,7 +95,7 @@ def repair(
     outside: Mapping[str, Any] | None = None,
     added: Images | None = None,
     device: str = "auto",
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> RepairResult:
     """Train a network on under declared conditions, write its weights, and prove the repair.
 
@@ -114,13 +114,14 @@ def repair(
         outside: Images of other data with the same classes, by name.
         added: Images that are added to the training images, such as findings.
         device: Where it computes, if the network is named.
-        say: Told how it goes; logged by default.
+        log: Told how it goes; logged by default.
 
     Returns:
         The repaired network with its proof.
 
     Raises:
-        Problem: If the network cannot learn or be written, or there is nothing to prove it on.
+        HardcaseError: If the network cannot learn or be written, or no images are left for a
+            proof.
 
     Example:
         >>> import tempfile
@@ -172,7 +173,7 @@ def repair(
         margin=margin,
         outside=others,
         added=added,
-        say=say or _log.info,
+        log=log or _log.info,
     )
 
 
@@ -182,7 +183,7 @@ def _images(data: Any, test: Any) -> tuple[ImageSet, ImageSet]:
         unseen = _split(data, "test") if test is None else _given(test)
         return _split(data, "train"), unseen
     if test is None:
-        raise Problem(
+        raise HardcaseError(
             "there are training images but none to prove a repair on.",
             "A proof needs images that took no part in the training.",
             fix="hc.repair(net, train, test=test, ...)",
@@ -216,27 +217,27 @@ def repair_network(
     added: Images | None = None,
     carried: Images | None = None,
     about: Mapping[str, Any] | None = None,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> RepairResult:
     """As `repair`, of ingredients that are objects."""
     began = monotonic()
     size = proof_size(proof)
     if margin is not None and not 0 <= margin < 1:
-        raise Problem(f"a margin of {margin} is no share.", fix="--margin 0.01")
+        raise HardcaseError(f"a margin of {margin} is no share.", fix="--margin 0.01")
     subject = repairable(model.model if isinstance(model, ClaimModel) else model)
     unseen = held_apart(train, test)
     _check_classes(model, train, unseen)
     learn, valid = split_validation(train, recipe)
     if conditions is None:
         conditions = usual_profile(train.shape)
-        say(f"conditions: {conditions}, the usual ones of such images")
+        log(f"conditions: {conditions}, the usual ones of such images")
     declared = conditions_of(conditions)
     box = condition_box(declared, train.shape)
     _open(folder)
     with locked(folder):
         how: dict[str, Any] = {"seed": recipe.seed, "outside": outside}
-        before = measure_before(model, unseen, box, size, margin=margin, say=say, **how)
-        trained = _trained(model, subject, learn, valid, box, recipe, added, folder, say)
+        before = measure_before(model, unseen, box, size, margin=margin, log=log, **how)
+        trained = _trained(model, subject, learn, valid, box, recipe, added, folder, log)
         facts = {
             "data": {"train": train.name, "hash": train.hash, "images": len(learn)},
             "conditions": declared.to_record(),
@@ -247,7 +248,7 @@ def repair_network(
         after = with_network(subject, trained, name)
         # asked as the one before is
         repaired = model.around(after) if isinstance(model, ClaimModel) else after
-        shown = prove(before, (model, repaired), box, size, say=say, **how)
+        shown = prove(before, (model, repaired), box, size, log=log, **how)
         if carried is not None and len(carried):
             shown = replace(shown, rows=(*shown.rows, _carried_row(model, repaired, carried)))
         record = {
@@ -280,19 +281,19 @@ def _trained(
     recipe: RepairRecipe,
     added: Images | None,
     folder: Path,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Trained:
     """The network trained on, or as far as the folder says that it was."""
     if isinstance(model, ClaimModel):
-        return train_on_claims(model, learn.images(), valid, box, recipe, say=say)
+        return train_on_claims(model, learn.images(), valid, box, recipe, log=log)
     images = learn if added is None else joined_images(learn, added)
-    return train_on(subject, images, valid, box, recipe, kept=folder, say=say)
+    return train_on(subject, images, valid, box, recipe, kept=folder, log=log)
 
 
 def _open(folder: Path) -> None:
     """A new folder, or one in which a repair was stopped."""
     if (folder / RECORD).exists():
-        raise Problem(f"{folder} holds a repair already.", fix="another --out folder")
+        raise HardcaseError(f"{folder} holds a repair already.", fix="another --out folder")
     if not (folder / STATE).exists():
         refuse_used(folder)
     make_folder(folder)
@@ -301,12 +302,12 @@ def _open(folder: Path) -> None:
 def held_apart(train: ImageSet, test: ImageSet) -> ImageSet:
     """Return the test images that are no training images."""
     if len(train) < FEWEST:
-        raise Problem(
+        raise HardcaseError(
             f"{train.name} has {len(train)} training images; a repair needs {FEWEST} or more.",
             fix="data with a training split: folders train and test, or both splits of a data set",
         )
     if train.shape != test.shape:
-        raise Problem(
+        raise HardcaseError(
             f"training images are {train.shape}, those of the proof {test.shape}.",
             fix="folder:PATH?resize=224 for both",
         )
@@ -315,7 +316,7 @@ def held_apart(train: ImageSet, test: ImageSet) -> ImageSet:
     if len(rows) < len(test):
         _log.warning("%d test images are training images; left out", len(test) - len(rows))
     if not rows:
-        raise Problem(
+        raise HardcaseError(
             "no image is left to prove a repair on: all are training images or images of the run.",
             "A run of 100 test images or more reserves half of them for that.",
             fix="more test images in a split of their own, or hardcase run ... --method none",
@@ -332,7 +333,7 @@ def _check_classes(subject: Model, train: ImageSet, test: ImageSet) -> None:
     outputs = answers(subject, test.first(1).images()).shape[1]
     highest = max(int(train.y.max()), int(test.y.max()))
     if highest >= outputs:
-        raise Problem(
+        raise HardcaseError(
             f"model {subject.name} has {outputs} outputs; the labels go to {highest}, for"
             f" {len(train.classes)} classes.",
             fix="a network with an output for each class of the data",
@@ -403,10 +404,12 @@ def stored_failures(run: Run, like: ImageSet) -> Images:
         if row["kind"] == "label" and (row["witnessed"] or not witnessed)
     ]
     if not rows:
-        raise Problem(f"{run.folder} holds no label failures to learn from or to measure with.")
+        raise HardcaseError(
+            f"{run.folder} holds no label failures to learn from or to measure with."
+        )
     x = run.images([i for i, _ in rows])
     if x.shape[1:] != like.shape:
-        raise Problem(
+        raise HardcaseError(
             f"{run.folder} holds images of shape {tuple(x.shape[1:])}, the training data"
             f" {like.shape}."
         )

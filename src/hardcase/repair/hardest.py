@@ -14,7 +14,7 @@ from torch.nn import functional
 from hardcase.cache import make_folder
 from hardcase.conditions import ConditionBox, Conditions, condition_box
 from hardcase.conditions.box import ConditionDraws
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import in_evaluation_mode
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.files import checked_json
@@ -24,7 +24,7 @@ from hardcase.tensors import chunks, encode_all, from_bytes, margin, to_bytes, t
 from hardcase.types import ClassNames, Feedback, Images, Model, Seeds, Targets
 
 __all__ = [
-    "Hardest",
+    "WorstOfK",
     "climb",
     "conditions_of",
     "export_hardest",
@@ -43,7 +43,7 @@ Logits = Callable[[Tensor], Tensor]
 """Images in [0, 1] to logits."""
 
 
-class Hardest:
+class WorstOfK:
     """Replace part of a batch by the samples of declared conditions that the model likes least.
 
     For each of those images several conditions are drawn and rendered at once, and the draw with
@@ -64,7 +64,7 @@ class Hardest:
         >>> import torch
         >>> import hardcase as hc
         >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
-        >>> hard = hc.Hardest(net, {"rotation": "±8 deg"}, draws=4)
+        >>> hard = hc.WorstOfK(net, {"rotation": "±8 deg"}, draws=4)
         >>> x = torch.rand(8, 1, 28, 28)
         >>> changed = hard(x, torch.arange(8))
         >>> torch.equal(changed[4:], x[4:]), torch.equal(changed[:4], x[:4])
@@ -84,7 +84,7 @@ class Hardest:
         seed: int = 0,
     ) -> None:
         if draws < 1 or not 0 < share <= 1 or steps < 0:
-            raise Problem(
+            raise HardcaseError(
                 f"{draws} draws of {share:.0%} of a batch with {steps} steps are not possible.",
                 fix="draws=4, share=0.5, steps=0",
             )
@@ -142,7 +142,7 @@ class Hardest:
         from torch.utils.data import default_collate, get_worker_info
 
         if get_worker_info() is not None:
-            raise Problem(
+            raise HardcaseError(
                 "a worker process of a DataLoader has a copy of the model that learns nothing.",
                 fix="DataLoader(..., num_workers=0), or x = hard(x, y) inside the loop",
             )
@@ -267,13 +267,13 @@ class _BatchEvaluator:
         with torch.enable_grad():
             code = self.box.project(z.detach(), origin).requires_grad_()
             lead = margin(self.logits(to_grid(self.box.decode(code, origin))), origin.y)
-            (slope,) = torch.autograd.grad(lead.sum(), code)
+            (gradient,) = torch.autograd.grad(lead.sum(), code)
         lead = lead.detach()
         failed = ~(lead <= 0)  # answers that are no numbers fail, and lead nowhere
-        slope = slope.nan_to_num(0.0, 0.0, 0.0)
+        gradient = gradient.nan_to_num(0.0, 0.0, 0.0)
         none = torch.zeros_like(lead)
         evaluated = torch.ones_like(failed)
-        return Feedback(code.detach(), lead, failed, origin.y, none, evaluated), slope
+        return Feedback(code.detach(), lead, failed, origin.y, none, evaluated), gradient
 
     def choose(self, rows: Int[Tensor, " m"], following: Targets | None = None) -> Targets:
         return {}  # no guide steers a training batch
@@ -303,7 +303,7 @@ def export_hardest(
     and ``card.json``. Draws follow from the original and the names of the images.
     """
     if model.offers == "label":
-        raise Problem(
+        raise HardcaseError(
             f"model {model.name} tells labels alone: no draw is harder than another.",
             fix="a model that offers scores",
         )

@@ -25,7 +25,7 @@ from torch.nn import functional
 from hardcase.cache import write_atomically
 from hardcase.conditions import ConditionBox
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import Subject, as_logits, in_evaluation_mode, prepared
 from hardcase.randomness import named_randomness, stream
 from hardcase.repair.hardest import hardest_rows, render_draws, worst_rows
@@ -52,7 +52,7 @@ STATE = "training.safetensors"
 
 Source = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor, Tensor], Tensor]
 """Changed images (n, k, c, h, w) of (logits of images, images, labels, a key for each image)."""
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class RepairRecipe:
         whole = self.epochs >= 1 and self.batch >= 1 and min(self.draws, self.steps) >= 0
         parts = 0 < self.share <= 1 and 0 < self.validation < 1 and self.consistency >= 0
         if not whole or not parts or (self.rate is not None and not 0 < self.rate < math.inf):
-            raise Problem(
+            raise HardcaseError(
                 f"nothing can be trained by {self}.",
                 fix="epochs and batch from 1 on, shares between 0 and 1, a positive rate",
             )
@@ -174,7 +174,7 @@ def train_on(
     *,
     source: Source | None = None,
     kept: Path | None = None,
-    say: Say = lambda text: None,
+    log: Log = lambda text: None,
 ) -> Trained:
     """Train a copy of a model's network on from its weights; images in files stay there."""
     work = _Work(subject, train, valid, box, recipe, source or condition_source(box, recipe))
@@ -186,11 +186,11 @@ def train_on(
     if state is None:
         began = time.monotonic()
         first = work.score()
-        say(work.forecast(time.monotonic() - began))
-        state = RepairProgress(scores=[first], rate=recipe.rate or work.choose_rate(say))
+        log(work.forecast(time.monotonic() - began))
+        state = RepairProgress(scores=[first], rate=recipe.rate or work.choose_rate(log))
         work.begin(state.rate)
     elif not state.over:
-        say(f"goes on after epoch {len(state.losses)}, where it was stopped")
+        log(f"goes on after epoch {len(state.losses)}, where it was stopped")
     while not state.over:
         began = time.monotonic()
         loss = work.epoch(len(state.losses))
@@ -209,7 +209,7 @@ def train_on(
             state.over = number >= recipe.epochs or number - lowest >= recipe.patience
         state.seconds += time.monotonic() - began
         if not state.notes:
-            say(
+            log(
                 f"epoch {len(state.losses)} of {recipe.epochs}: validation score"
                 f" {state.scores[-1]:.4f} (before {state.scores[0]:.4f})"
             )
@@ -223,7 +223,7 @@ def _not_finite(state: RepairProgress, loss: float) -> None:
     """Stop at the last good epoch; without one there is nothing to keep."""
     number = len(state.losses) + 1
     if number == 1:
-        raise Problem(
+        raise HardcaseError(
             f"the loss became {loss} in the first epoch at rate {state.rate:g}.",
             "Weights that are not numbers answer nothing; nothing was kept.",
             fix="a smaller --rate; and look for images or labels that are not numbers",
@@ -248,7 +248,7 @@ class _Work:
         self.device = subject.device
         self.net = Learner(subject)
         if not self.net.learnable():
-            raise Problem(
+            raise HardcaseError(
                 f"all weights of model {subject.name} are frozen, so nothing can be learned.",
                 fix="net.requires_grad_(True) in the factory",
             )
@@ -262,7 +262,7 @@ class _Work:
         self.changed = max(1, round(recipe.share * self.batch)) if source else 0
         batch_norm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
         if self.batch < 2 and any(isinstance(one, batch_norm) for one in self.net.modules()):
-            raise Problem(
+            raise HardcaseError(
                 f"model {subject.name} has batch normalisation, which learns nothing from batches"
                 " of one.",
                 f"There are {len(self.y)} training images, {self.batch} in each step.",
@@ -310,7 +310,7 @@ class _Work:
             f" {self.inside} steps, and {memory / 2**30:.1f} GB of memory on {self.device}"
         )
 
-    def choose_rate(self, say: Say) -> float:
+    def choose_rate(self, log: Log) -> float:
         """Return the rate with the lowest validation score after a few steps from here."""
         before = _weights(self.nets)
         scores = dict[float, float]()
@@ -321,9 +321,9 @@ class _Work:
             scores[rate] = score if math.isfinite(score) else math.inf
             _write(self.nets, before)
         best = min(scores, key=scores.__getitem__)
-        say("validation score by rate: " + ", ".join(f"{r:g}: {s:.4f}" for r, s in scores.items()))
+        log("validation score by rate: " + ", ".join(f"{r:g}: {s:.4f}" for r, s in scores.items()))
         if math.isinf(scores[best]):
-            raise Problem(
+            raise HardcaseError(
                 f"the loss is no number at any of the rates {', '.join(map(str, RATES))}.",
                 fix="a smaller --rate; and look for images or labels that are not numbers",
             )

@@ -31,7 +31,7 @@ from hardcase.conditions import (
 from hardcase.conditions.declared import DECLARABLE, parse_range, profile
 from hardcase.conditions.risk import SAMPLES
 from hardcase.corruptions import CORRUPTIONS, corrupt
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.models.health import answers
 from hardcase.randomness import keys_of
 from hardcase.tensors import chunks, from_bytes, to_grid
@@ -114,7 +114,7 @@ def proof_size(given: str | ProofSize) -> ProofSize:
         if key not in numbers | attack:
             raise choice("number of a proof", key, [*numbers, *attack])
         if not value.isdecimal() or int(value) < 1:
-            raise Problem(f"{key} of a proof is {value!r}.", fix=f"--proof {name}:{key}=10")
+            raise HardcaseError(f"{key} of a proof is {value!r}.", fix=f"--proof {name}:{key}=10")
         (numbers if key in numbers else attack)[key] = int(value)
     inner = {key.removeprefix("attack."): value for key, value in attack.items()}
     return ProofSize(**numbers, attack=AttackSize(**inner))

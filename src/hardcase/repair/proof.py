@@ -330,7 +330,7 @@ def measure_before(
     margin: float | None,
     seed: int,
     outside: Mapping[str, Images] | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Before:
     """Measure the network before a repair, and say which margins the images can show.
 
@@ -342,13 +342,13 @@ def measure_before(
         margin: By how much no figure may be worse; None: what so many images can show.
         seed: Everything random follows from it and from the names of the images.
         outside: Images of other origin, by name.
-        say: Told how long it takes, and what the images can show.
+        log: Told how long it takes, and what the images can show.
     """
     most = max(1, HELD // prod(images.shape))
     sample = images.sample(count=min(size.images, most, len(images)), seed=seed).images()
     queries = len(sample) * proof_queries(box, size)
     seconds = queries * seconds_per_query(model, sample, box, seed=seed)
-    say(
+    log(
         f"proof: {len(sample):,} images, {queries:,} queries of each network, about"
         f" {duration(seconds)} each, and an attack on both"
     )
@@ -361,7 +361,7 @@ def measure_before(
         planned = shown_margin(figure)
         margins[name] = ProofMargin(planned if margin is None else margin, planned)
     before = Before(sample, values, margins)
-    say(str(before))
+    log(str(before))
     return before
 
 
@@ -376,7 +376,7 @@ def prove(
     *,
     seed: int,
     outside: Mapping[str, Images] | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Proof:
     """Compare a network before and after its repair.
 
@@ -387,14 +387,14 @@ def prove(
         size: How much is measured.
         seed: Everything random follows from it and from the names of the images.
         outside: Images of other origin, by name.
-        say: Told what is being done.
+        log: Told what is being done.
     """
     images = before.images
-    say(f"proof: measuring the repaired network on the same {len(images):,} images")
+    log(f"proof: measuring the repaired network on the same {len(images):,} images")
     after = measure_values(networks[1], images, box, size, seed=seed, outside=outside)
     rows = compare_values(before.values, after, images.classes, before.margins)
     attacked = images.first(min(size.attack.images, len(images)))
-    say(f"proof: attacking both networks on {len(attacked)} of them")
+    log(f"proof: attacking both networks on {len(attacked)} of them")
     return _attacked(Proof(tuple(rows), len(images)), networks, attacked, box, size.attack, seed)
 
 

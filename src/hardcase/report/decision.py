@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.results import Run
 from hardcase.suite.gate import Check, GateLimits, limit_checks
 from hardcase.wording.gate import limit_words
@@ -42,7 +42,7 @@ def decision(run: Run, limits: GateLimits | None) -> dict[str, Any]:
 def _decided(run: Run, limits: GateLimits | None) -> tuple[Decision, list[Check]]:
     """The decision by all limits; by the figures alone where the limits cannot be read or held."""
     found = list[Check]()
-    with suppress(Problem):
+    with suppress(HardcaseError):
         found = limit_checks(run, limits)
     return decide(run.record, found), found
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hardcase.analysis.conditions import shown_samples
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.report.words import Sheet, spread, triples
 from hardcase.runs.phases import measured_rows
 from hardcase.runs.results import Run
@@ -60,7 +60,7 @@ def _misread(run: Run) -> frozenset[str]:
     """The images that the model misreads unmodified."""
     try:
         rows = measured_rows(run.store)
-    except Problem:  # a damaged table: the rest of the page can be written
+    except HardcaseError:  # a damaged table: the rest of the page can be written
         return frozenset()
     return frozenset(name for name, wrong in zip(rows.id, rows.wrong.tolist()) if wrong)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.measured import Measured
 from hardcase.runs.phases import measured_rows
 from hardcase.runs.results import Run
@@ -30,7 +30,7 @@ def class_rates(run: Run) -> list[dict[str, Any]]:
     """
     try:
         rows = measured_rows(run.store)
-    except Problem:  # a damaged table: the rest of the page can be written
+    except HardcaseError:  # a damaged table: the rest of the page can be written
         return []
     labels = np.unique(rows.label).tolist()
     if len(labels) < 2:

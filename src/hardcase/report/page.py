@@ -19,7 +19,7 @@ from hardcase.analysis.conditions import field_shown
 from hardcase.cache import sweep, write_atomically
 from hardcase.catalogue import bibtex, citations
 from hardcase.environment import for_people
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.held_out import held_out_in_words, independence_in_words
 from hardcase.plain import read_plain
 from hardcase.report import pictures, words
@@ -53,7 +53,7 @@ def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None
     """Write ``index.html`` and ``report.json`` about one run or several into `folder`; returns the
     page."""
     if not runs:
-        raise Problem("there is no run to report on.", fix="hardcase report RUN")
+        raise HardcaseError("there is no run to report on.", fix="hardcase report RUN")
     if folder.parent in [run.folder for run in runs]:  # what others left there may lead elsewhere
         refuse_links(folder.parent, (folder.name,))
     sweep(folder)

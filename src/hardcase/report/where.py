@@ -28,7 +28,7 @@ from hardcase.analysis.semantics import (
 )
 from hardcase.analysis.slices import Outcome, Rules, Slice, slices_of_run
 from hardcase.campaign.claims import Claims
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides.archive import LEVELS
 from hardcase.randomness import stream
 from hardcase.report.words import Sheet, Told, number, percent, plural, rate
@@ -70,7 +70,7 @@ def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
     bad = accepted or counts["search_results"]["failing"] or 0
     carried = list[Slice]()
     if NEEDED <= attempted <= MANY and 0 < bad < attempted:
-        with suppress(Problem):  # originals whose images cannot be read: the rest still can
+        with suppress(HardcaseError):  # originals whose images cannot be read: the rest still can
             carried = slices_of_run(run, outcome=outcome)
     held = [one for one in carried if one.accepted and one.held]
     return {
@@ -105,7 +105,7 @@ def failure_map(run: Run) -> dict[str, Any] | None:
     """The map of a run with ``--map``, as the page draws it; None for another run."""
     try:
         found = map_of_run(run)
-    except Problem:  # images or counts that cannot be read: the rest of the report still can
+    except HardcaseError:  # images or counts that cannot be read: the rest of the report still can
         return None
     if found is None:
         return None

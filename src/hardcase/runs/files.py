@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from hardcase.cache import flush_files, make_folder, turn, unwritable
 from hardcase.environment import redact, secrets
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.plain import DEEPEST, opened, read_plain
 
 LOCK = ".lock"
@@ -41,7 +41,7 @@ def require_plain(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        raise Problem(
+        raise HardcaseError(
             f"{path} is not a plain file of this folder.",
             "Nothing is written through links or pipes.",
         )
@@ -58,7 +58,7 @@ def refuse_links(folder: Path, names: Iterable[str]) -> None:
     """Raise if one of the folders inside is a link."""
     for name in names:
         if (folder / name).is_symlink():
-            raise Problem(
+            raise HardcaseError(
                 f"{folder / name} is a link.", "Nothing is written or renamed through links."
             )
 
@@ -77,7 +77,7 @@ def locked(folder: Path) -> Iterator[None]:
             raise unwritable(path, error) from error
         if not held:
             who = path.read_text(errors="replace")[:200].strip()
-            raise Problem(
+            raise HardcaseError(
                 f"another process is writing to {folder}: {who}.",
                 "Two writers would search the same shards twice.",
                 fix=f"wait for it, or stop it; hardcase status {folder} shows where it stands",

@@ -20,7 +20,7 @@ from safetensors.torch import load, save
 from hardcase.cache import is_temporary, make_folder, sweep, write_atomically
 from hardcase.config import loads
 from hardcase.environment import redact
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.plain import read_plain
 from hardcase.runs import tables
 from hardcase.runs.files import (
@@ -74,7 +74,7 @@ def unpack_deltas(data: bytes, *, where: str = "the guides' state") -> dict[str,
     try:
         tensors = load(data) if data else {}
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise Problem(f"{where} is damaged: {error}") from error
+        raise HardcaseError(f"{where} is damaged: {error}") from error
     for name, value in tensors.items():
         guide, _, key = name.partition("/")
         deltas.setdefault(guide, {})[key] = value
@@ -158,11 +158,11 @@ class Store:
             return store
         if _only_begun(folder):
             again = f"hardcase run {folder / 'config.toml'} --out {folder}"
-            raise Problem(
+            raise HardcaseError(
                 f"{folder} was left before its search began; there is nothing to go on with.",
                 fix=f"{again}, or the first command once more",
             )
-        raise Problem(
+        raise HardcaseError(
             f"{folder} is not a run folder: it has no run.json.", fix="the folder given to --out"
         )
 
@@ -172,7 +172,7 @@ class Store:
         begun = self.begun()
         try:
             return run_digest(begun["record"] if begun else self.record())
-        except Problem:
+        except HardcaseError:
             return ""
 
     def write(self, name: str, data: bytes, *, flush: bool = True) -> None:
@@ -183,7 +183,7 @@ class Store:
         """The path of a file; the folder must still be where it was."""
         path = self.folder / name
         if not path.parent.is_dir():
-            raise Problem(
+            raise HardcaseError(
                 f"{path.parent} was moved, deleted or exchanged while the run was writing to it.",
                 "The search has stopped; what was stored before is in the folder that was moved.",
                 fix="hardcase resume with the folder's new place",
@@ -448,8 +448,8 @@ class Store:
                 return path
         raise self._damaged(path, "its content is not the one that was stored")
 
-    def _damaged(self, path: Path, why: str) -> Problem:
-        return Problem(
+    def _damaged(self, path: Path, why: str) -> HardcaseError:
+        return HardcaseError(
             f"{path} is damaged: {why}.",
             "What stands beside it can still be read.",
             fix=f"hardcase resume {self.folder} sets it aside and makes it anew",
@@ -464,7 +464,7 @@ def refuse_used(folder: Path) -> None:
     fix = "another --out"
     if (folder / "run.json").is_file():
         fix += f", or go on with it: hardcase resume {folder}"
-    raise Problem(
+    raise HardcaseError(
         f"{folder} exists and is not empty.", "A run never writes over anything.", fix=fix
     )
 

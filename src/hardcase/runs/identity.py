@@ -25,7 +25,7 @@ from hardcase.cache import cache_folder, write_atomically
 from hardcase.campaign.record import Campaign
 from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION, one_line
-from hardcase.errors import Problem, Refused
+from hardcase.errors import HardcaseError, Refused
 from hardcase.models.load import WHOLE
 from hardcase.models.subject import Subject
 from hardcase.plain import source_files
@@ -357,7 +357,7 @@ def same_source(
 def remember(values: Mapping[str, Any]) -> None:
     """Record that this user started these settings, which were named on the command line."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    with suppress(Problem, OSError):  # without a cache, going on asks again
+    with suppress(HardcaseError, OSError):  # without a cache, going on asks again
         for right in (*rights(values), *_fetching([str(values.get("data"))])):
             path = _record(right)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -409,8 +409,8 @@ def _allowed(right: _Right) -> bool:
     return own and stat.S_ISREG(record.st_mode) and not folder.st_mode & 0o022
 
 
-def _not_allowed(what: str, wanted: Sequence[_Right]) -> Problem:
-    return Problem(
+def _not_allowed(what: str, wanted: Sequence[_Right]) -> HardcaseError:
+    return HardcaseError(
         f"{what}, and going on would",
         *(f"- {right}" for right in wanted),
         "A run folder of others can hold anything.",

@@ -23,7 +23,7 @@ from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.effects import effects_of_shard
 from hardcase.conditions.risk import RiskTable, measure_shard, rate_of
 from hardcase.conditions.wider import wider_of_shard
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import reserved
 from hardcase.runs.tables import read, table, to_parquet
 from hardcase.runs.verify import Canaries
@@ -401,17 +401,19 @@ class Measured:
         """Return the rows of both that are of the same images, with the samples that both have.
 
         Raises:
-            Problem: If there are none, or an image of the same name has other pixels.
+            HardcaseError: If there are none, or an image of the same name has other pixels.
         """
         place = {name: row for row, name in enumerate(other.id)}
         common = [row for row, name in enumerate(self.id) if name in place]
         if not common:
-            raise Problem("the two runs have no image in common: failure rates cannot be compared.")
+            raise HardcaseError(
+                "the two runs have no image in common: failure rates cannot be compared."
+            )
         mine = self.take(np.array(common))
         theirs = other.take(np.array([place[name] for name in mine.id]))
         for name, one, two in zip(mine.id, mine.digest, theirs.digest):
             if one != two:
-                raise Problem(
+                raise HardcaseError(
                     "the two runs have other images, so failure rates cannot be compared.",
                     f"{name} is another image there",
                 )

@@ -27,7 +27,7 @@ from hardcase.conditions.region import RegionTable, choose_region, region_of_sha
 from hardcase.conditions.wider import SCALES, WiderTable, wider
 from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION
-from hardcase.errors import Problem, Refused
+from hardcase.errors import HardcaseError, Refused
 from hardcase.models.health import check
 from hardcase.runs.files import locked
 from hardcase.runs.folder import SCHEMA, Store, refuse_used
@@ -165,7 +165,7 @@ def failing_is_stored(store: Store, name: str) -> Iterator[None]:
     except Refused:  # of what would go on with it; the phase is as it was
         raise
     except Exception as error:
-        why = error.what if isinstance(error, Problem) else f"{type(error).__name__}: {error}"
+        why = error.what if isinstance(error, HardcaseError) else f"{type(error).__name__}: {error}"
         with store.writing():
             set_phase(store, name, phase("failed", why))
         raise
@@ -187,7 +187,7 @@ def begin(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
         behaviour = behaviour_of(own.networks, plan.images)
     notes = [*health.notes, *inexact(behaviour)]
     for note in notes:
-        watcher.say(note)
+        watcher.log(note)
     versions = {name: metadata.version(name) for name in ("torch", "numpy", "pyarrow")}
     repeatable = own.tile is not None  # tested on a device, told to on a CPU
     if steady(own.model.device):
@@ -247,7 +247,7 @@ def reopen(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
         damaged = repair_measured(store)
         again = [f"shard {n} of the measurement was damaged; it is set aside" for n in damaged]
         for note in (*notes, *again):
-            watcher.say(note)
+            watcher.log(note)
         if damaged:
             set_phase(store, "measure", phase("running"))
     return store
@@ -336,12 +336,12 @@ def _first_shard(
     count, settled, more = ahead.images, ahead.settled, ahead.effects
     search_seconds = plan.search_seconds(each / plan.measurement.queries)
     if sentence := forecast_in_words(ahead.seconds, search_seconds):
-        watcher.say(sentence)
+        watcher.log(sentence)
     task = MeasureTask(0, images, canaries=canaries, effects=more)
     number, part, summary = task.packed(plan.measurement, tables)
     if settled in ("time", "queries"):
         what = {"time": "in the time that measuring may take", "queries": "by so many queries"}
-        watcher.say(
+        watcher.log(
             f"{count:,} of {len(plan.images):,} images are measured {what[settled]}; all of them:"
             " --measure all"
         )

@@ -128,7 +128,7 @@ def logged(folder: Path) -> Iterator[None]:
 class Watcher:
     """What a front end may do during a run; this one does nothing."""
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Something worth a line: what was found, skipped or chosen."""
 
     def prepare(self, what: str) -> None:

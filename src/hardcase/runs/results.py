@@ -23,7 +23,7 @@ from hardcase import statistics, tensors
 from hardcase.campaign.claims import CLAIM_KINDS, Claims, image_of
 from hardcase.data.files import ImageSet
 from hardcase.environment import one_line
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.files import file_size_and_crc
 from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity, run_digest
@@ -128,8 +128,8 @@ class Run:
                 raise self._damaged(f"column {name} of its findings has rows of different lengths")
         return found
 
-    def _damaged(self, why: str) -> Problem:
-        return Problem(f"{self.folder} is damaged: {why}.")
+    def _damaged(self, why: str) -> HardcaseError:
+        return HardcaseError(f"{self.folder} is damaged: {why}.")
 
     @cached_property
     def seeds(self) -> pa.Table:
@@ -299,7 +299,7 @@ class Run:
         try:
             return self.findings.to_pandas()
         except ModuleNotFoundError as error:
-            raise Problem(
+            raise HardcaseError(
                 "a frame needs pandas, which is not installed.", fix="pip install 'hardcase[frame]'"
             ) from error
 
@@ -359,8 +359,8 @@ def seed_claims(run: Run) -> Claims | None:
         masks = torch.zeros(len(names), 0, 0, dtype=torch.uint8)
         if stored.get("masks"):
             masks = torch.stack([_mask(stored["masks"], name) for name in names])
-    except (LookupError, TypeError, ValueError, RuntimeError, Problem) as error:
-        raise Problem(
+    except (LookupError, TypeError, ValueError, RuntimeError, HardcaseError) as error:
+        raise HardcaseError(
             f"{run.folder} does not say what its seeds claim: {CLAIMS} is damaged or missing.",
             fix=f"hardcase resume {run.folder}, which writes it anew",
         ) from error

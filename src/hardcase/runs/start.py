@@ -24,7 +24,7 @@ from hardcase.campaign.record import Campaign, limits, overlay, seconds
 from hardcase.companions import teams_module
 from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION
-from hardcase.errors import NO_SEEDS, Problem, Refused
+from hardcase.errors import NO_SEEDS, HardcaseError, Refused
 from hardcase.models.health import require_gradients
 from hardcase.models.load import lineage_of
 from hardcase.models.witnesses import catalogued, witness_record
@@ -132,7 +132,7 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
     watcher = watcher or Watcher()
     if again:
         for text in reopen(out).notes:
-            watcher.say(text)
+            watcher.log(text)
         store = Store.open(out)
     else:
         refuse_used(out)
@@ -164,8 +164,8 @@ def search(plan: Plan, store: Store, watcher: Watcher) -> bool:
     """Search the shards that `store` lacks; returns whether all of them are there.
 
     Raises:
-        Problem: If no image can be searched from, or the ingredients are not those of the search
-            that was begun.
+        HardcaseError: If no image can be searched from, or the ingredients differ from those of the
+            interrupted search.
     """
     with (
         store.writing(),
@@ -240,7 +240,7 @@ def _opened(plan: Plan, store: Store, watcher: Watcher) -> Iterator[Opened]:
     damaged = repair_shards(store, shards=len(todo))
     again = [f"shard {n} was damaged; it is set aside and searched again" for n in damaged]
     for note in (*notes, *again):
-        watcher.say(note)
+        watcher.log(note)
     yield campaign, todo, budget, store.record()
 
 
@@ -263,9 +263,9 @@ def _begun(
         rows = asked_seeds(campaign, plan.images)
         known = behaviour_of(networks_of(campaign), plan.images, campaign)
     if not steady(campaign.subject.device):
-        watcher.say(f"computing on {campaign.subject.device}, in tiles of {campaign.tile} rows")
+        watcher.log(f"computing on {campaign.subject.device}, in tiles of {campaign.tile} rows")
     for note in inexact(known):
-        watcher.say(note)
+        watcher.log(note)
     todo, budget = _tasks(plan, campaign, usable_rows(rows))
     added = _search_record(campaign, plan.images, budget, plan.about)
     asked = {f"searched {role}": one.to_json() for role, one in known.items()}
@@ -287,7 +287,7 @@ def _stored_usable(
         names = (name for part in rows for name in part["id"].to_pylist())
         if all(one == other for one, other in zip_longest(names, images.id)):
             return usable_rows(rows), []
-    except Problem:
+    except HardcaseError:
         pass
     set_aside(store.folder / "images.parquet")
     rows = asked_seeds(campaign, images)
@@ -299,7 +299,7 @@ def _tasks(plan: Plan, campaign: Campaign, chosen: Int[Tensor, " u"]) -> tuple[T
     """The shards of the usable seeds, and the budget they share."""
     if not len(chosen):
         away = "" if campaign.target is None else " and of another class than the target"
-        raise Problem(
+        raise HardcaseError(
             f"none of the {len(plan.images)} seeds is correctly classified{away}, so there is"
             " nothing to search from.",
             fix="more --images, another --split, or a better model",

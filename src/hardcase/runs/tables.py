@@ -25,7 +25,7 @@ from hardcase.cache import parquet_groups, unpacked
 from hardcase.campaign.claims import CLAIMED, stored_label
 from hardcase.campaign.record import Campaign
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.health import answers
 from hardcase.plain import opened
 from hardcase.runs.files import LARGE
@@ -262,7 +262,7 @@ def read_groups(
                 yield rows
     except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError) as error:
         folder = path.parent if path.name == "images.parquet" else path.parent.parent
-        raise Problem(
+        raise HardcaseError(
             f"{path} is damaged: {(str(error).splitlines() or [''])[0]}",
             fix=f"hardcase resume {folder} sets it aside and redoes it",
         ) from error

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.environment import arithmetic
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.graphs import arithmetic as graph_arithmetic
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
@@ -88,7 +88,7 @@ def _known_to_hold(network: Network, example: Tensor, rows: int) -> bool:
         return path.read_text() == "holds"
     except (OSError, ValueError):
         found = holds(network, example, rows)
-    with suppress(OSError, Problem):  # the next command tries again
+    with suppress(OSError, HardcaseError):  # the next command tries again
         write_atomically(path, b"holds" if found else b"fails", flush=False)
     return found
 
@@ -174,7 +174,7 @@ def campaign_tile(
         try:
             return settle([*networks, *([coder] if coder else [])], device)
         except torch.OutOfMemoryError as error:
-            raise Problem(
+            raise HardcaseError(
                 f"one tile of rows does not fit into the memory of {device}.",
                 "Tiles are not made smaller by themselves: failures would depend on the"
                 " memory that happens to be free.",
@@ -204,5 +204,5 @@ def _asked(network: Network, batch: Tensor) -> tuple[Tensor, ...]:
         # Unequal weights: a plain sum of logits has gradient 0 where the last layer is normalised,
         # and a gradient of 0 would pass every test.
         weights = torch.linspace(-1, 1, out[0].numel(), device=out.device).reshape(out[:1].shape)
-        (slope,) = torch.autograd.grad((out * weights).sum(), x)
-    return out.detach(), slope
+        (gradient,) = torch.autograd.grad((out * weights).sum(), x)
+    return out.detach(), gradient

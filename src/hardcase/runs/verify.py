@@ -25,11 +25,11 @@ from torch import Tensor
 
 from hardcase.cache import free, sweep
 from hardcase.campaign.claims import CLAIMED, Claims, asking
-from hardcase.campaign.loop import enter
+from hardcase.campaign.loop import encode_images
 from hardcase.campaign.record import Campaign
 from hardcase.config import loads
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem, Refused
+from hardcase.errors import HardcaseError, Refused
 from hardcase.models.adapters import Cached, LabelOnly
 from hardcase.models.health import answers
 from hardcase.models.subject import Subject
@@ -106,7 +106,7 @@ def verify(store: Store) -> Verification:
 def require_intact(run: Path, verification: Verification, *, allow_damaged: bool) -> None:
     """Refuse a damaged run to whoever would take what is left of it for all of it."""
     if verification.state == "damaged" and not allow_damaged:
-        raise Problem(
+        raise HardcaseError(
             f"{run} is damaged: {verification.notes[0]}.",
             "What is left of its findings would be taken for all of them.",
             fix=f"hardcase resume {run}, which searches lost shards again, or --allow-damaged",
@@ -189,7 +189,7 @@ def _verdicts(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
     if there != {*checksums}:
         yield "verdicts are there that run.json does not name, or the other way round"
     elif there and not changed:
-        with suppress(Problem):  # findings that cannot be read are told of elsewhere
+        with suppress(HardcaseError):  # findings that cannot be read are told of elsewhere
             said = [read(folder / name, VERDICTS, ["id"])["id"].to_pylist() for name in there]
             if not {*chain(*said)} <= {*store.findings()["id"].to_pylist()}:
                 yield "the verdicts are of another run"
@@ -199,7 +199,7 @@ def _other_settings(store: Store, begun: str) -> list[str]:
     """The settings of config.toml that findings depend on, and are not those of the beginning."""
     try:
         then, now = loads(begun), store.settings()
-    except (Problem, ValueError):
+    except (HardcaseError, ValueError):
         return ["all of it"]
     names = sorted((then.keys() | now.keys()) - {*FREE})
     return [name for name in names if then.get(name) != now.get(name)]
@@ -221,13 +221,13 @@ def repair_record(folder: Path) -> Repaired:
     sweep(folder, *(folder / name for name in FOLDERS))
     begun = store.begun()
     now: dict[str, Any] = {}
-    with suppress(Problem):
+    with suppress(HardcaseError):
         now = store.record()
     if store.intact is not True:
         now = {}
     if begun is None:
         if not now:
-            raise Problem(
+            raise HardcaseError(
                 f"run.json and {BEGUN} of {folder} are both damaged: nothing says what the run is.",
                 "The findings beside them are still readable as Parquet.",
                 fix="a new --out",
@@ -378,7 +378,7 @@ def behaviour_of(
     }
     if campaign is not None and campaign.method.details.get("generator"):
         with torch.no_grad():
-            origin = enter(campaign, some.first(DECODED))
+            origin = encode_images(campaign, some.first(DECODED))
             decoded = campaign.method.space.decode(origin.z, origin)
         found["generator"] = Fingerprint.of(decoded.flatten(1).cpu())
     return found
@@ -463,7 +463,8 @@ class Canaries:
             How many images were asked about, of all networks together.
 
         Raises:
-            Problem: If a network does not answer as at first; it says what its answer depends on.
+            HardcaseError: If a network does not answer as at first; the message names what its
+                answer depends on.
         """
         asked = 0
         for role, then in self.known.items():
@@ -489,7 +490,7 @@ class Canaries:
             why = [cause] if cause else []
             why.append(f"Shard {shard} is not stored; those that were finished before are.")
             fix = "see to the server, then go on" if served else "a model that is a function"
-            raise Problem(*_other(role, expected, now, *why), fix=fix)
+            raise HardcaseError(*_other(role, expected, now, *why), fix=fix)
         return asked
 
 
@@ -505,7 +506,7 @@ def _require_function(role: str, model: Model, known: Fingerprint) -> None:
     size = known.values.abs().nan_to_num(0.0, 0.0, 0.0).amax().item()
     unsteady = known.within > REPEATS * max(ROUGH * spread, LAST_BITS * size)
     if drift > ROUGH or (unsteady and not is_server(model)):
-        raise Problem(
+        raise HardcaseError(
             f"the {role} answers the same images differently from call to call.",
             "Its answers change with time, or with how often it was asked.",
             fix="a model that is a function of its image",

@@ -38,7 +38,15 @@ from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.data.files import ImageSet
 from hardcase.environment import keep_freed
-from hardcase.errors import INTERNAL, USAGE, Problem, Raised, end_lost_calls, guarded, user_line
+from hardcase.errors import (
+    INTERNAL,
+    USAGE,
+    HardcaseError,
+    Raised,
+    end_lost_calls,
+    guarded,
+    user_line,
+)
 from hardcase.runs.folder import Packed, pack_deltas
 from hardcase.runs.tables import (
     FINDINGS,
@@ -260,7 +268,7 @@ def _watched(campaign: Campaign, task: Task) -> Iterator[dict[str, Any]]:
         yield spent
     except Raised as raised:
         raise _failure(task, raised.__cause__ or raised, raised.what) from raised
-    except (Problem, MemoryError):
+    except (HardcaseError, MemoryError):
         raise
     except Exception as error:
         raise _failure(task, error) from error
@@ -278,20 +286,24 @@ def _with_canaries(campaign: Campaign, searched: SearchedTask) -> SearchedTask:
     return searched
 
 
-def _failure(task: Task, error: BaseException, by_user: str = "") -> Problem:
+def _failure(task: Task, error: BaseException, by_user: str = "") -> HardcaseError:
     """An exception as a problem, with what user code did."""
     what = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
     stored = "Finished shards are stored; this one is searched again on resume. The log has more."
     if "CUDA" in what or "Accelerator" in what:
         message = f"the GPU failed in shard {task.number}: {what}"
-        return Problem(message, stored, fix='device = "cpu" in config.toml', code=INTERNAL)
+        return HardcaseError(message, stored, fix='device = "cpu" in config.toml', code=INTERNAL)
     if by_user:
         message = f"{by_user.removesuffix('.')}, in shard {task.number}."
-        return Problem(message, stored, fix="mend the model", code=USAGE)
+        return HardcaseError(message, stored, fix="mend the model", code=USAGE)
     place = user_line(error)
     if place:
-        return Problem(f"shard {task.number} could not be searched: {what}", f"in {place}", stored)
-    return Problem(f"shard {task.number} could not be searched: {what}", stored, code=INTERNAL)
+        return HardcaseError(
+            f"shard {task.number} could not be searched: {what}", f"in {place}", stored
+        )
+    return HardcaseError(
+        f"shard {task.number} could not be searched: {what}", stored, code=INTERNAL
+    )
 
 
 # --- one loop that keeps workers busy, whatever they are
@@ -355,7 +367,7 @@ def run_shards(
                 losses += 1
                 lost.append(task)
                 if losses > PATIENCE * executor.slots:
-                    error = Problem(
+                    error = HardcaseError(
                         "worker processes end before their shards are finished, again and again;"
                         f" the last one had shard {task.number}.",
                         f"Most often the memory runs out. Finished shards are stored. {loss}",
@@ -384,10 +396,10 @@ class Processes:
     def __init__(self, source: Source, workers: int, devices: Sequence[str] = ()) -> None:
         try:
             self.source = pickle.dumps(source)
-        except Problem:  # told already: a model that cannot be copied
+        except HardcaseError:  # told already: a model that cannot be copied
             raise
         except Exception as error:  # whatever a user's object raises
-            raise Problem(
+            raise HardcaseError(
                 f"the campaign cannot be sent to worker processes: {type(error).__name__}: {error}",
                 "The model, the method and the space must be made of importable classes.",
                 fix="workers=1, or a configuration file that names them",
@@ -492,7 +504,7 @@ def gpus(count: int) -> tuple[str, ...]:
 # What a worker process knows: the ingredients of its phase, or why there are none; where its counts
 # go; the guides of the round, with the file they were read from.
 _ingredients: Any = None
-_unbuilt: Problem | None = None
+_unbuilt: HardcaseError | None = None
 _news: SimpleQueue[Any] | None = None
 _known: tuple[Path | None, tuple[Guide, ...]] = (None, ())
 
@@ -514,7 +526,9 @@ def _set_up(source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQ
     try:
         with guarded("building the campaign in a worker process"):
             _ingredients = pickle.loads(source)()
-    except Problem as problem:  # told by the first task: an initializer could only break the pool
+    except (
+        HardcaseError
+    ) as problem:  # told by the first task: an initializer could only break the pool
         _unbuilt = problem
 
 

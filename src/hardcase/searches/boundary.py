@@ -328,7 +328,7 @@ class Crossing:
 
 @search("exits", needs="label")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exits:
+class BoundaryWalks:
     """Random walks out of a class, bisected to the boundary, and the class they enter there.
 
     Straight walks from every seed, all at once: one query at the far end, then halvings of those

@@ -18,8 +18,7 @@ from hardcase.imaging import blur as blurs
 from hardcase.imaging.resample import affine
 from hardcase.randomness import Rng
 from hardcase.registry import search
-from hardcase.searches import gradient
-from hardcase.searches.gradient import Direction, raw
+from hardcase.searches.gradient import Direction, held, keep, raw
 from hardcase.tensors import flat, length, per_row, to_grid
 from hardcase.types import Evaluator, Feedback, Seeds, State, Targets
 
@@ -404,10 +403,10 @@ class Worklist:
         rows = evaluate.live.nonzero().squeeze(1)
         seen = ((state["entries"][rows] > 1) | self.peek) & (phase == 0)
         z = state["z"][rows]
-        targets = {**gradient.held(state, rows), "row": rows, "seen": seen}
+        targets = {**held(state, rows), "row": rows, "seen": seen}
         if phase < self.steps:
-            feedback, slope = evaluate.gradient(z, rows, targets)
-            moved = feedback.z + self.step_size * self.direction(slope)
+            feedback, gradient = evaluate.gradient(z, rows, targets)
+            moved = feedback.z + self.step_size * self.direction(gradient)
             state = {**state, "z": state["z"].index_copy(0, rows, moved)}
         else:
             feedback = evaluate(z, rows, targets)
@@ -439,7 +438,7 @@ class Worklist:
         }
         if self.peek and len(rows):
             seen = state["entries"][rows] > 1
-            evaluate(z, rows, {**gradient.held(state, rows), "row": rows, "seen": seen})
+            evaluate(z, rows, {**held(state, rows), "row": rows, "seen": seen})
         return self._targets(state, evaluate, rows, empty)
 
     def _targets(
@@ -450,8 +449,8 @@ class Worklist:
             if len(some):
                 before: Targets | None = None
                 if following:
-                    before = {**gradient.held(state, some), "row": some}
-                state = gradient.keep(state, some, evaluate.choose(some, before), len(state["z"]))
+                    before = {**held(state, some), "row": some}
+                state = keep(state, some, evaluate.choose(some, before), len(state["z"]))
         return state
 
     def _join(self, state: State, rows: Int[Tensor, " m"], feedback: Feedback) -> State:
@@ -459,13 +458,15 @@ class Worklist:
         seed = state["seed"][rows]
         size = state["size"][rows]
         near = length(flat(feedback.z - seed)) < self.radius * state["length"][rows]
-        gained = feedback.gain > self._asked(state, rows)
+        gained = feedback.gain > self._required_gain(state, rows)
         new = feedback.evaluated & near & gained & (size < self.capacity)
         slot = (state["first"][rows] + size) % self.capacity
         state["queue"][rows[new], slot[new]] = feedback.z[new]
         return {**state, "size": state["size"].index_add(0, rows, new.long())}
 
-    def _asked(self, state: Mapping[str, Tensor], rows: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
+    def _required_gain(
+        self, state: Mapping[str, Tensor], rows: Int[Tensor, " m"]
+    ) -> Float[Tensor, " m"]:
         before = {
             "none": 0 * rows,
             "entries": state["entries"][rows] - 1,

@@ -329,9 +329,9 @@ class _Beginning:
     def gradient(
         self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
     ) -> tuple[Feedback, Tensor]:
-        feedback, slope = self.evaluate.gradient(z, rows, {**(targets or {}), "row": rows})
+        feedback, gradient = self.evaluate.gradient(z, rows, {**(targets or {}), "row": rows})
         self.graded += torch.bincount(rows[feedback.evaluated], minlength=len(self.graded))
-        return self._counted(feedback, rows), slope
+        return self._counted(feedback, rows), gradient
 
     def _counted(self, feedback: Feedback, rows: Int[Tensor, " m"]) -> Feedback:
         self.asked += torch.bincount(rows[feedback.evaluated], minlength=len(self.asked))

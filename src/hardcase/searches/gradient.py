@@ -88,8 +88,8 @@ class AdamAscent:
             rows = evaluate.live.nonzero().squeeze(1)
             return halve(state, evaluate, rows, state["z"], halvings=self.bisections)
         t = int(state["step"]) + 1
-        feedback, slope, state = self.source(state, evaluate, rows, rng)
-        move, moments = adam(state, rows, slope, t, first=self.first, second=self.second)
+        feedback, gradient, state = self.source(state, evaluate, rows, rng)
+        move, moments = adam(state, rows, gradient, t, first=self.first, second=self.second)
         stays = per_row(feedback.failed, move)
         z = torch.where(stays, feedback.z, feedback.z + self.step_size * move)
         return {
@@ -104,7 +104,7 @@ class AdamAscent:
 def adam(
     state: State,
     rows: Int[Tensor, " r"],
-    slope: Tensor,
+    gradient: Tensor,
     t: int,
     *,
     size: float = 1.0,
@@ -115,8 +115,8 @@ def adam(
 
     D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015.
     """
-    mean = first * state["mean"][rows] + (1 - first) * slope
-    square = second * state["square"][rows] + (1 - second) * slope.square()
+    mean = first * state["mean"][rows] + (1 - first) * gradient
+    square = second * state["square"][rows] + (1 - second) * gradient.square()
     move = size * (mean / (1 - first**t)) / ((square / (1 - second**t)).sqrt() + 1e-8)
     return move, {
         "mean": state["mean"].index_copy(0, rows, mean),
@@ -175,41 +175,41 @@ Shape = Callable[[Tensor, Tensor, Rng], Tensor]
 """From the moves, the images they belong to and random numbers: what is left of each move."""
 
 
-def sign(slope: Tensor) -> Tensor:
+def sign(gradient: Tensor) -> Tensor:
     """Every coordinate moves by one step: the steepest direction in L∞.
 
     Args:
-        slope: Gradients of the score, one row per candidate.
+        gradient: Gradients of the score, one row per candidate.
     """
-    return slope.sign()
+    return gradient.sign()
 
 
-def unit(slope: Tensor) -> Tensor:
+def unit(gradient: Tensor) -> Tensor:
     """A step of length one: the steepest direction in L2.
 
     Args:
-        slope: Gradients of the score, one row per candidate.
+        gradient: Gradients of the score, one row per candidate.
     """
-    return slope / per_row(length(flat(slope)).clamp_min(1e-12), slope)
+    return gradient / per_row(length(flat(gradient)).clamp_min(1e-12), gradient)
 
 
-def rms(slope: Tensor) -> Tensor:
+def rms(gradient: Tensor) -> Tensor:
     """Scale by the root mean square of the row, as DeepXplore: a typical coordinate moves by one.
 
     Args:
-        slope: Gradients of the score, one row per candidate.
+        gradient: Gradients of the score, one row per candidate.
     """
-    mean = total(flat(slope).square()) / flat(slope).shape[1]
-    return slope / (per_row(mean.sqrt(), slope) + 1e-5)
+    mean = total(flat(gradient).square()) / flat(gradient).shape[1]
+    return gradient / (per_row(mean.sqrt(), gradient) + 1e-5)
 
 
-def raw(slope: Tensor) -> Tensor:
+def raw(gradient: Tensor) -> Tensor:
     """The gradient itself.
 
     Args:
-        slope: Gradients of the score, one row per candidate.
+        gradient: Gradients of the score, one row per candidate.
     """
-    return slope
+    return gradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,8 +286,8 @@ class GradientAscent:
         targets = held(state, rows)
         if count == 0 and not self.unchanged:
             targets = {**targets, "seen": torch.ones_like(rows, dtype=torch.bool)}
-        feedback, slope = evaluate.gradient(z, rows, targets)
-        move = self.shape(self.direction(slope), rows, rng)
+        feedback, gradient = evaluate.gradient(z, rows, targets)
+        move = self.shape(self.direction(gradient), rows, rng)
         moved = (self.step_size * move).add_(feedback.z)  # in place: as large as all images
         z = moved if every else state["z"].index_copy(0, rows, moved)
         return {**state, "z": z, "step": state["step"] + 1}
@@ -295,7 +295,7 @@ class GradientAscent:
 
 @search("fan", needs="gradients", paper="Te Wei Lee, report, 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fan:
+class MultiStartAscent:
     """Several gradient walks per image, each with targets of its own.
 
     One for every unit, filter or layer, as MaXplore goes. The seed is evaluated first, so that
@@ -340,9 +340,9 @@ class Fan:
         if int(state["step"]) == self.steps:
             evaluate(z, rows, targets)
             return self._next_wave(state, evaluate)
-        feedback, slope = evaluate.gradient(z, rows, targets)
+        feedback, gradient = evaluate.gradient(z, rows, targets)
         moved = state["z"].index_copy(
-            0, places, feedback.z + self.step_size * self.direction(slope)
+            0, places, feedback.z + self.step_size * self.direction(gradient)
         )
         stopped = state["stopped"].index_copy(0, places, feedback.failed & self.stop)
         return {**state, "z": moved, "stopped": stopped, "step": state["step"] + 1}
@@ -419,11 +419,11 @@ class CarliniWagner:
     def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
         rows = evaluate.live.nonzero().squeeze(1)
         count = int(state["step"])
-        feedback, slope = evaluate.gradient(state["z"][rows], rows)
+        feedback, gradient = evaluate.gradient(state["z"][rows], rows)
         short = (feedback.score < self.confidence) & feedback.evaluated
         change = (
             2 * (feedback.z - state["seed"][rows])
-            - per_row(state["weight"][rows] * short, slope) * slope
+            - per_row(state["weight"][rows] * short, gradient) * gradient
         )
         move, moments = adam(state, rows, change, count % self.steps + 1, size=self.step_size)
         z = state["z"].index_copy(0, rows, feedback.z - move)

@@ -136,7 +136,7 @@ class Bisection:
             high = share = torch.ones_like(low)
         base = state["z"][own]
         code = base + per_row(share, base) * (self.partners.take(partner[row, goal]) - base)
-        state, hit = _asked(state, evaluate, own, goal, code)
+        state, hit = _evaluate_codes(state, evaluate, own, goal, code)
         return {
             **state,
             "low": state["low"].index_put((own, goal), torch.where(hit, low, share)),
@@ -161,10 +161,10 @@ class Bisection:
             return state
         own = rows[row]
         code = trial[row, goal].reshape(-1, *state["z"].shape[1:])
-        return _asked(state, evaluate, own, goal, code)[0]
+        return _evaluate_codes(state, evaluate, own, goal, code)[0]
 
 
-def _asked(
+def _evaluate_codes(
     state: State, evaluate: Evaluator, own: Tensor, goal: Tensor, code: Tensor
 ) -> tuple[State, Tensor]:
     """Evaluate codes, and keep those that reach their class from nearer than any before."""

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, stream
 from hardcase.registry import space
 from hardcase.tensors import flat, per_row, tiled, total
@@ -170,12 +170,12 @@ def stages_of(generator: Staged) -> Iterable[Stage]:
     """Return the stages of a generator whose walk is nothing but these, one after the other.
 
     Raises:
-        Problem: If it is not made of stages that are each told the class.
+        HardcaseError: If it is not made of stages that are each told the class.
     """
     # asked for by name: stages of a module are no attributes that a protocol would see
     stages: Iterable[Stage] | None = getattr(generator, "stages", None)
     if stages is None:
-        raise Problem(
+        raise HardcaseError(
             f"{type(generator).__name__} is not made of stages that are each told the class.",
             fix="--generator gan",
         )
@@ -197,7 +197,7 @@ def conditioned_stages(generator: Staged, classes: int) -> tuple[int, ...]:
 def _latent(origin: Seeds) -> Float[Tensor, "m d"]:
     """The latent codes that the generator made the images from."""
     if "latent" not in origin.context:
-        raise Problem(
+        raise HardcaseError(
             "the generator did not make these images, so there is no latent code to start from.",
             fix="seeds that the generator made: hardcase run --method feature-perturbation makes"
             " them itself",
@@ -239,7 +239,7 @@ def early_places(
         generator.walk(latent, label, note)
     for number in numbers:
         if number not in places:
-            raise Problem(
+            raise HardcaseError(
                 f"the generator has no place {number}.",
                 f"places: {', '.join(map(str, sorted(places)))}",
             )

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.imaging.noise import WORD, content_key
 from hardcase.imaging.resample import centred_places, resample
 from hardcase.randomness import Rng
@@ -135,18 +135,18 @@ class Appearance:
     def __post_init__(self) -> None:
         names = [part.name for part in self.parts]
         if not names:
-            raise Problem(
+            raise HardcaseError(
                 "a space of appearance needs a part.",
                 f"known: {', '.join(PARTS)}",
                 fix="camera*light",
             )
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise Problem(
+            raise HardcaseError(
                 f"{'*'.join(names)} has {twice[0]!r} twice.", fix="*".join(dict.fromkeys(names))
             )
         if self.shape[0] not in (1, 3):
-            raise Problem(
+            raise HardcaseError(
                 f"images have {self.shape[0]} channels.",
                 "spaces of appearance know grey images (1) and colour images (3).",
             )
@@ -297,7 +297,7 @@ class Appearance:
 
     def _check(self, x: Tensor) -> None:
         if tuple(x.shape[1:]) != self.shape:
-            raise Problem(
+            raise HardcaseError(
                 f"this space is for images of shape {self.shape}, not {tuple(x.shape[1:])}.",
                 fix=f"appearance({self.name!r}, shape={tuple(x.shape[1:])})",
             )
@@ -311,19 +311,19 @@ def appearance(text: str, *, shape: tuple[int, ...]) -> Appearance:
         shape: channels, height and width of the images.
 
     Raises:
-        Problem: for a name or an option that does not exist; it lists those that do.
+        HardcaseError: for a name or an option that does not exist; it lists those that do.
 
     Example:
         >>> appearance("warp(points=4)*light", shape=(1, 28, 28)).size
         51
     """
     if len(shape) != 3:
-        raise Problem(
+        raise HardcaseError(
             f"shape is {shape}; it is channels, height and width.", fix="shape=(3, 224, 224)"
         )
     factors = re.findall(r"[^*(]+(?:\([^)]*\)\s*)?", text)
     if "*".join(factors) != text:
-        raise Problem(
+        raise HardcaseError(
             f"{text!r} is not a product of parts.", f"known: {', '.join(PARTS)}", fix="camera*light"
         )
     return Appearance(tuple(_part(factor) for factor in factors), (shape[0], shape[1], shape[2]))
@@ -346,7 +346,7 @@ def _part(text: str) -> ChangeFamily:
     name, _, rest = (piece.strip() for piece in text.partition("("))
     if name not in PARTS:
         problem = choice("part of appearance", name, list(PARTS))
-        raise Problem(
+        raise HardcaseError(
             problem.what, *problem.why, "A space of your own: file.py:Name.", fix=problem.fix
         )
     family: Any = PARTS[name]
@@ -367,9 +367,9 @@ def _number(part: str, key: str, text: str, *, whole: bool) -> float:
     except (SyntaxError, ValueError):
         value = None
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise Problem(
+        raise HardcaseError(
             f"{part} has {key}={text!r}, which is not a number.", fix=f"{part}({key}=0.05)"
         )
     if whole and not isinstance(value, int):
-        raise Problem(f"{part} has {key}={text}, which is not a whole number.")
+        raise HardcaseError(f"{part} has {key}={text}, which is not a whole number.")
     return value

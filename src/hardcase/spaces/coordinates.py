@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 
 Shape = tuple[int, int, int]
 """Channels, height and width of the images."""
@@ -99,14 +99,14 @@ class Coordinate:
             unit: by default the coordinate's own; "% of the side" for any length.
 
         Raises:
-            Problem: for a unit that the coordinate does not have, or a range of 0.
+            HardcaseError: for a unit that the coordinate does not have, or a range of 0.
         """
         if unit not in (None, self.unit):
             if unit != OF_THE_SIDE or self.side is None:
                 raise choice(f"unit of {self.name}", str(unit), [self.unit])
             value = value * self.side / 100
         if self.reach == 0:
-            raise Problem(f"{self.name} has a range of 0: only {self.neutral:g} {self.unit}.")
+            raise HardcaseError(f"{self.name} has a range of 0: only {self.neutral:g} {self.unit}.")
         return (value - self.neutral) / self.reach
 
     def amount(self, value: float) -> str:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng
 from hardcase.registry import space
 from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid, total
@@ -84,7 +84,7 @@ def collect(
     room = max(FEWEST, MOST // max(first[0].numel(), 1))
     images = images.sample(count=min(limit, room, len(images)), seed=0)
     if len(set(images.y.tolist())) < 2:
-        raise Problem(
+        raise HardcaseError(
             f"{images.name} has images of one class only; interpolation needs partners of another"
             " class."
         )

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import stream
 from hardcase.tensors import chunks
 
@@ -87,7 +87,7 @@ def wilcoxon(a: Numbers, b: Numbers) -> Test:
     one = _sample(a, 1)
     two = _sample(b, 1)
     if len(one) != len(two):
-        raise Problem(
+        raise HardcaseError(
             f"{len(one)} and {len(two)} values are no pairs; the signed-rank test needs as many of"
             " each."
         )
@@ -126,7 +126,7 @@ def holm(p: Sequence[float]) -> list[float]:
 def _sample(values: Numbers, least: int) -> Float[Tensor, " n"]:
     sample = torch.as_tensor(values, dtype=torch.float64).flatten()
     if len(sample) < least or not bool(sample.isfinite().all()):
-        raise Problem(
+        raise HardcaseError(
             f"a sample of {len(sample)} values cannot be compared; it needs {least} or more, all"
             " finite."
         )

@@ -19,7 +19,7 @@ from hardcase.analysis.references import changed
 from hardcase.analysis.slices import attempted_labels
 from hardcase.cache import write_atomically
 from hardcase.environment import for_people
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.report import words
 from hardcase.report.page import plain, render
 from hardcase.runs.results import Run
@@ -111,7 +111,7 @@ def failure_rates(first: Run, second: Run) -> dict[str, Any] | None:
         return None
     try:
         rates = paired_rates(first, second)
-    except Problem as problem:
+    except HardcaseError as problem:
         return {"why": " ".join([problem.what, *problem.why])}
     low, high = rates.bounds
     return {
@@ -216,7 +216,7 @@ def compare(*given: Run | str | Path) -> Comparison:
     """
     runs = [one if isinstance(one, Run) else Run(one) for one in given]
     if len(runs) < 2:
-        raise Problem("a comparison needs at least two runs.", fix="hardcase compare RUN RUN")
+        raise HardcaseError("a comparison needs at least two runs.", fix="hardcase compare RUN RUN")
     names = [run.folder.resolve().name for run in runs]
     if len(set(names)) < len(names):  # with their places where names do not tell them apart
         names = [f"{run.folder} ({i})" for i, run in enumerate(runs, 1)]
@@ -224,7 +224,7 @@ def compare(*given: Run | str | Path) -> Comparison:
     same, differ = _alike(runs)
     if "classes" in differ or "image" in differ:
         what = "classes" if "classes" in differ else "image size"
-        raise Problem(
+        raise HardcaseError(
             f"these runs do not have the same {what}; they cannot be compared.",
             fix="runs on the same data",
         )

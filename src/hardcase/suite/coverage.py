@@ -24,7 +24,7 @@ from hardcase.criteria.criterion import (
 )
 from hardcase.criteria.network import LayerGraph, join_taps
 from hardcase.criteria.profile import ActivationBatch, Profile
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.results import Run
 from hardcase.tensors import chunks, from_bytes, sent
 from hardcase.types import Images, Model
@@ -64,7 +64,7 @@ def coverage(
         'nc'
     """
     if not len(images):
-        raise Problem("there are no images to measure.", fix="another --data or --split")
+        raise HardcaseError("there are no images to measure.", fix="another --data or --split")
     specs = specs_of(criteria)
     graph = layer_graph(subject, images)
     if isinstance(profile, Images):
@@ -157,7 +157,7 @@ def _passes(images: Images, seeds: Images | None) -> list[tuple[int, Images, boo
     if seeds is None:
         return [(0, images, False)]
     if len(seeds) != len(images):
-        raise Problem(
+        raise HardcaseError(
             f"{len(images)} images were given with {len(seeds)} seeds; each image needs the seed it"
             " was made from."
         )

@@ -20,7 +20,7 @@ from hardcase.analysis.slices import attempted_labels
 from hardcase.cache import make_folder, write_atomically
 from hardcase.data.own import natural
 from hardcase.environment import VERSION, escape_csv, one_line
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, write_parquet
 from hardcase.runs.verify import require_intact
@@ -83,7 +83,7 @@ def export(run: Run, to: str, out: str | Path, *, allow_damaged: bool = False) -
         allow_damaged: Go on with what is left of a damaged run.
 
     Raises:
-        Problem: If the run is damaged, holds no findings, or something is at `out`.
+        HardcaseError: If the run is damaged, holds no findings, or something is at `out`.
     """
     forms: dict[str, Callable[[Run, Path], Path]] = {
         "imagefolder": _imagefolder,
@@ -99,7 +99,7 @@ def export(run: Run, to: str, out: str | Path, *, allow_damaged: bool = False) -
         raise choice("form of export", to, list(forms))
     require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     if not len(run) and to != "junit":  # where no finding means that all is well
-        raise Problem(f"{run.folder} holds no findings, so there is nothing to export.")
+        raise HardcaseError(f"{run.folder} holds no findings, so there is nothing to export.")
     where = Path(out)
     refuse_occupied(where)
     return forms[to](run, where)
@@ -108,7 +108,7 @@ def export(run: Run, to: str, out: str | Path, *, allow_damaged: bool = False) -
 def refuse_occupied(out: Path) -> None:
     """Raise if there is anything at `out`."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise Problem(
+        raise HardcaseError(
             f"{out} exists and is not empty.",
             "An export never writes over anything.",
             fix="another --out",
@@ -339,7 +339,7 @@ def whole_folder(out: Path, fill: Callable[[Path], None]) -> Path:
         fill(temporary)
         os.replace(temporary, out)
     except OSError as error:
-        raise Problem(
+        raise HardcaseError(
             f"cannot write {out}: {error.strerror or error}.",
             fix="free some space, or another --out",
         ) from error

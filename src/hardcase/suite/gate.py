@@ -22,7 +22,7 @@ from hardcase.cache import write_atomically
 from hardcase.conditions.box import conditions_digest
 from hardcase.conditions.declared import Conditions
 from hardcase.config import LimitsConfig, limits_in
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.judges.judge import WEAK
 from hardcase.plain import read_plain
 from hardcase.runs.measured import Measured
@@ -159,7 +159,7 @@ def gate(
         One check for every limit. A pass needs all of them; `outcome` joins them.
 
     Raises:
-        Problem: If there is nothing to decide, or one of the runs cannot be believed.
+        HardcaseError: If there is nothing to decide, or one of the runs cannot be believed.
     """
     require_believable(run)
     if baseline is not None:  # a run without findings is false
@@ -167,7 +167,7 @@ def gate(
     _require_conditions(run, limits)
     found = checks(run, limits, baseline, repaired=repaired)
     if not found:
-        raise Problem(
+        raise HardcaseError(
             "the gate has no limit to hold the run against.",
             fix="--max-risk 0.1, --baseline OLD, or [limits] in hardcase.toml",
         )
@@ -226,7 +226,7 @@ def require_believable(run: Run) -> None:
     """Refuse a run that is damaged, unfinished, or of which a phase has failed."""
     believed = run.verification
     if believed.state != "verified":
-        raise Problem(
+        raise HardcaseError(
             f"{run.folder} is {believed.state}, and a gate decides on verified runs only.",
             *believed.notes,
             fix=f"hardcase resume {run.folder} checks and mends it",
@@ -234,12 +234,12 @@ def require_believable(run: Run) -> None:
     for name, phase in (run.record.get("phases") or {}).items():
         if phase.get("status") == "failed":
             why = str(phase.get("why", "unknown"))
-            raise Problem(
+            raise HardcaseError(
                 f"the phase {name!r} of {run.folder} has failed: {why}",
                 fix=f"hardcase resume {run.folder}",
             )
     if not run.record.get("complete"):
-        raise Problem(f"{run.folder} is not complete.", fix=f"hardcase resume {run.folder}")
+        raise HardcaseError(f"{run.folder} is not complete.", fix=f"hardcase resume {run.folder}")
 
 
 def _require_conditions(run: Run, limits: GateLimits) -> None:
@@ -251,7 +251,7 @@ def _require_conditions(run: Run, limits: GateLimits) -> None:
     if run.record.get("conditions_digest") == conditions_digest(demanded, shape):
         return
     declared = run.record.get("conditions") or {}
-    raise Problem(
+    raise HardcaseError(
         f"{run.folder} was not measured under the conditions that the limits are for.",
         f"demanded: {_ranges(demanded.to_record())}",
         f"measured: {_ranges(declared)}",
@@ -276,9 +276,11 @@ def _on_rates(run: Run, limits: GateLimits) -> Iterator[Decide]:
         return
     rows = measured_rows(run)
     if not len(rows):
-        raise Problem(f"{run.folder} has measured no image.", fix=f"hardcase resume {run.folder}")
+        raise HardcaseError(
+            f"{run.folder} has measured no image.", fix=f"hardcase resume {run.folder}"
+        )
     if limits.on_rates and not rows.samples:
-        raise Problem(
+        raise HardcaseError(
             f"{run.folder} was measured without declared conditions.",
             fix="hardcase run ... --conditions scanner",
         )
@@ -365,7 +367,7 @@ def _on_findings(run: Run, limits: GateLimits) -> Iterator[Decide]:
     if not limits.on_findings and limits.witnessed_rate is None:
         return
     if not run.store.searching:
-        raise Problem(
+        raise HardcaseError(
             f"{run.folder} was made without a search, so nothing was found that could be accepted.",
             fix="--max-risk, which needs no search, or a run with one",
         )
@@ -420,12 +422,12 @@ def _share(
 
 def _require_judged(run: Run, tally: GateTally, limits: GateLimits) -> None:
     if limits.witnessed_rate is not None and tally.witnessed is None:
-        raise Problem(
+        raise HardcaseError(
             f"{run.folder} was made without witnesses, so none of its failures is witnessed.",
             fix="hardcase run ... --witness default",
         )
     if limits.on_findings and run.verdicts is None and tally.rows:
-        raise Problem(
+        raise HardcaseError(
             f"the failures in {run.folder} have not been checked for their labels.",
             "A limit on accepted failures needs that; a limit on the failure rate does not.",
             fix=f"hardcase judge {run.folder}",
@@ -564,12 +566,12 @@ def read_known(path: Path) -> Names:
     """Return the ids in a file of known failures: a finding's or an image's a line, ``#`` and why.
 
     Raises:
-        Problem: If the file cannot be read.
+        HardcaseError: If the file cannot be read.
     """
     try:
         lines = read_plain(path).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise Problem(f"{path} cannot be read: {error}") from error
+        raise HardcaseError(f"{path} cannot be read: {error}") from error
     plain = (re.sub(r"(^|\s)#.*", "", line).strip() for line in lines)
     return frozenset(filter(None, plain))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs import phases
 from hardcase.runs.measured import Measured
 from hardcase.runs.results import Run
@@ -93,7 +93,7 @@ def paired_rates(
         unmodified: Of the unmodified images instead of the samples of the conditions.
 
     Raises:
-        Problem: If the two did not draw the same samples of the same images.
+        HardcaseError: If the two did not draw the same samples of the same images.
     """
     _require_same_samples(run, baseline)
     rows, theirs = measured_rows(run), measured_rows(baseline)
@@ -156,7 +156,7 @@ def _require_same_samples(run: Run, baseline: Run) -> None:
     """Refuse two runs whose failure rates are about different things."""
     for one in (run, baseline):
         if not one.record.get("risk"):
-            raise Problem(
+            raise HardcaseError(
                 f"{one.folder} was not measured, so failure rates cannot be compared.",
                 fix=f"hardcase resume {one.folder}",
             )
@@ -177,7 +177,7 @@ def _require_same_samples(run: Run, baseline: Run) -> None:
     if own.get("conditions_digest") != there.get("conditions_digest"):
         lines.append(_other_conditions(own.get("conditions"), there.get("conditions")))
     if lines:
-        raise Problem(
+        raise HardcaseError(
             f"{baseline.folder} was measured otherwise, so failure rates cannot be compared.",
             *lines,
             fix="a run of that model with the same data, --conditions and --seed",
@@ -203,7 +203,7 @@ def _require_same_labels(mine: Measured, theirs: Measured) -> None:
     """Refuse two runs that say something else of the same image."""
     other = np.flatnonzero(mine.label != theirs.label)
     if len(other):
-        raise Problem(
+        raise HardcaseError(
             "the two runs have other labels, so failure rates cannot be compared.",
             f"{mine.id[int(other[0])]} is of class {mine.label[other[0]]}, there of class"
             f" {theirs.label[other[0]]}",

@@ -26,7 +26,7 @@ from hardcase.campaign.claims import Claims, asking, stored_label
 from hardcase.claims.load import claim_model
 from hardcase.config import parse, previous, read
 from hardcase.context import Context
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import stream
 from hardcase.runs.plan import plan_of
@@ -111,7 +111,7 @@ def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = Fa
         allow_damaged: Go on with what is left of a damaged run.
 
     Raises:
-        Problem: If the run is damaged or has no findings that failed.
+        HardcaseError: If the run is damaged or has no findings that failed.
 
     Example:
         >>> import tempfile
@@ -131,7 +131,7 @@ def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = Fa
     own = (run.images(kept[rows]) for rows in chunks(len(kept), batch))
     found = finding_claims(run)
     claims = found and found.take(torch.tensor(kept))
-    predicted, after = _asked(model, own, expected, len(run.classes), claims)
+    predicted, after = _predictions(model, own, expected, len(run.classes), claims)
     accepted = None
     if run.verdicts is not None:
         said = [accepted_by(run.verdicts, name) for name in tests["id"].to_pylist()]
@@ -140,7 +140,7 @@ def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = Fa
     label = column(seeds, "label").long()
     some = [range(len(seeds))[rows] for rows in chunks(len(seeds), batch)]
     images = map(run.seed_images, some)
-    _, seeds_after = _asked(model, images, label, len(run.classes), seed_claims(run))
+    _, seeds_after = _predictions(model, images, label, len(run.classes), seed_claims(run))
     return Replay(
         model.name,
         tests,
@@ -153,7 +153,7 @@ def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = Fa
     )
 
 
-def _asked(
+def _predictions(
     model: Model,
     batches: Iterable[UInt8[Tensor, "b c h w"]],
     label: Int[Tensor, " m"],
@@ -172,7 +172,9 @@ def _asked(
             done += len(x)
     logits = torch.cat(parts)
     if logits.shape[1] < classes:
-        raise Problem(f"{model.name} has {logits.shape[1]} outputs; the run has {classes} classes.")
+        raise HardcaseError(
+            f"{model.name} has {logits.shape[1]} outputs; the run has {classes} classes."
+        )
     said = stored_label(logits.argmax(1), logits.shape[1], claims)
     return said.clone(), (margin(logits.softmax(1), label) >= MIN_MARGIN).clone()
 
@@ -181,7 +183,7 @@ def failing_findings(run: Run, verb: str) -> tuple[list[int], pa.Table]:
     """The rows of a run's findings that left their label, and these findings."""
     rows = pc.indices_nonzero(pc.equal(run.findings["kind"], "label"))
     if not len(rows):
-        raise Problem(
+        raise HardcaseError(
             f"{run.folder} holds no failing findings to {verb}.", fix="a run that found some"
         )
     return rows.to_pylist(), run.findings.take(rows)
@@ -218,7 +220,7 @@ def stored(run: Run, *, accepted: bool = False, allow_damaged: bool = False) -> 
     require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     said = run.verdicts
     if accepted and said is None:
-        raise Problem(
+        raise HardcaseError(
             f"no judge has seen the findings of {run.folder}.", fix=f"hardcase judge {run.folder}"
         )
     rows = run.findings.select(["id", "original", "kind", "expected", "predicted"]).to_pylist()
@@ -233,7 +235,7 @@ def against_nulls(
     run: Run | str | Path,
     *,
     retrained: str | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Excess:
     """Run the nulls of a complete search for regressions beside it, and keep what exceeds them.
 
@@ -244,13 +246,13 @@ def against_nulls(
         run: A run that was started with ``--baseline``.
         retrained: A retraining of the old version; of a zoo network another training is made.
             Without one, the roles swapped are the only null.
-        say: Told what is done.
+        log: Told what is done.
     """
     done = run if isinstance(run, Run) else Run(run)
     config = parse(read(done.folder / "config.toml"))
     old = previous(config)
     if old is None:
-        raise Problem(
+        raise HardcaseError(
             f"{done.folder} did not search for regressions.", fix="hardcase run --baseline OLD"
         )
     retraining = retrained or _another_training(old)
@@ -258,10 +260,10 @@ def against_nulls(
     if retraining is not None:
         models["retrained"] = (retraining, old)
     else:
-        say("no retraining of the old version is known (--retrained MODEL): one null only")
+        log("no retraining of the old version is known (--retrained MODEL): one null only")
     nulls = {}
     for name, (model, was) in models.items():
-        say(f"null: {model} in place of {config.model.name}, {was} in place of {old}")
+        log(f"null: {model} in place of {config.model.name}, {was} in place of {old}")
         named = {"model": config.model.with_name(model), "baseline": (was,)}
         null = config.model_copy(update=named)
         folder = done.folder.with_name(f"{done.folder.name}-{name}")

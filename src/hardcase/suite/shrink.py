@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.conditions.worst import bisected
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.folder import Packed, Store, pack_deltas, refuse_used
@@ -153,7 +153,7 @@ def shrink(
     """
     refuse_used(out)
     if run.record.get("claims"):
-        raise Problem(
+        raise HardcaseError(
             "shrink moves failures of classifiers back; this run tests claims.",
             "Its search has halved the way back already.",
         )
@@ -175,7 +175,7 @@ def shrink(
             failing += int(moved.failing.sum())
             queries += moved.queries + len(made)
         if not failing:
-            raise Problem(
+            raise HardcaseError(
                 f"{subject.name} fails none of the {len(kept)} stored failures.",
                 "There is nothing to move back.",
                 fix=(

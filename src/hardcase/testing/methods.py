@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from hardcase import tensors
-from hardcase.campaign.loop import enter, run_shard
+from hardcase.campaign.loop import encode_images, run_shard
 from hardcase.campaign.record import Campaign, Counts, Shard, limits, overlay, parse_keep
 from hardcase.randomness import Rng
 from hardcase.registry import Part
@@ -188,7 +188,7 @@ def check_distances(trial: MethodTrial) -> None:
     method = trial.method
     images = trial.images
     found = trial.plain.findings
-    origin = enter(Campaign(subject=toy_subject(), method=method), images).take(found.seed)
+    origin = encode_images(Campaign(subject=toy_subject(), method=method), images).take(found.seed)
     space = method.space
     if space.keeps_code:  # a code is stored as it is
         z = found.code.reshape(-1, *origin.z.shape[1:])

@@ -12,7 +12,7 @@ import typer
 from hardcase.cli import options as o
 from hardcase.cli.options import answer, facts, opened
 from hardcase.cli.results import project_limits
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 
 @o.takes(
@@ -52,7 +52,7 @@ def card(
         answer(flags, found, facts(said))
         return
     if to is None or (record and comment):
-        raise Problem("a card is written into a folder, as one thing.", fix="--to DIR")
+        raise HardcaseError("a card is written into a folder, as one thing.", fix="--to DIR")
     before = None if baseline is None else opened(baseline)
     content = cards.CardContent(opened(folder), project_limits(config), before)
     if record:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hardcase.conditions.declared import DECLARABLE, SIGMAS, Conditions, DeclaredRange, canonical
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 __all__ = ["Fittable", "Spread", "conditions_of", "declared_range", "fittable"]
 
@@ -88,7 +88,7 @@ def fittable(shape: Sequence[int], names: Sequence[str] = ()) -> tuple[Fittable,
         names: Those that are wanted; by default all that suit such images.
 
     Raises:
-        Problem: For a coordinate that cannot be fitted for such images.
+        HardcaseError: For a coordinate that cannot be fitted for such images.
     """
     table = GREY
     if shape[0] == 3:
@@ -101,7 +101,7 @@ def fittable(shape: Sequence[int], names: Sequence[str] = ()) -> tuple[Fittable,
     wanted = [canonical(name) for name in names] or list(table)
     unknown = [name for name in wanted if name not in every]
     if unknown:
-        raise Problem(
+        raise HardcaseError(
             f"{unknown[0]} cannot be fitted for images of shape {tuple(shape)}.",
             f"known: {', '.join(every)}",
         )

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from hardcase.cache import write_atomically
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import to_bytes
 from hardcase.wording.field import field_sentences
 
@@ -39,7 +39,7 @@ def save(found: FieldFit, path: Path) -> Path:
         path: A path that ends in ``.toml``.
     """
     if path.suffix != ".toml":
-        raise Problem(f"{path} is no TOML file.", fix=f"--out {path.with_suffix('.toml')}")
+        raise HardcaseError(f"{path} is no TOML file.", fix=f"--out {path.with_suffix('.toml')}")
     record = json.dumps(found.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
     write_atomically(path.with_suffix(".json"), f"{record}\n".encode())
     write_atomically(path.with_suffix(".png"), _sheet(found))

@@ -42,7 +42,7 @@ from hardcase.conditions.fitting.search import Kept, Matching, Place, search
 from hardcase.conditions.fitting.traits import RandomNetwork
 from hardcase.data.files import ImageSet
 from hardcase.data.sources import images_of, load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.load import model_of
 from hardcase.registry import parts
 from hardcase.tensors import digest, from_bytes
@@ -131,10 +131,10 @@ class FieldFit:
         """The declaration; conditions that go together are rows of a table.
 
         Raises:
-            Problem: If the field needs no conditions: nothing can be declared.
+            HardcaseError: If the field needs no conditions: nothing can be declared.
         """
         if not self.found:
-            raise Problem(
+            raise HardcaseError(
                 "the field looks like the labelled images: no conditions were found.",
                 fix="--conditions none, or a profile",
             )
@@ -239,7 +239,7 @@ def fit(
         on_progress: Told what is being done, and how much of it is.
 
     Raises:
-        Problem: If there are too few images, or of other sizes.
+        HardcaseError: If there are too few images, or of other sizes.
 
     Example:
         >>> import hardcase as hc
@@ -341,7 +341,7 @@ def prepared(
         readout = train.sample(count=min(READOUT, len(train)), seed=seed).images()
     images = images.sample(count=min(count, len(images)), seed=seed)
     if len(images) < LEAST_LABELLED // 2:
-        raise Problem(
+        raise HardcaseError(
             f"{len(labelled)} labelled images are too few; a fit needs {LEAST_LABELLED}.",
             fix="more labelled images",
         )
