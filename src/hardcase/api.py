@@ -71,12 +71,12 @@ class Execution:
     guides changes a finding.
 
     Args:
-        batch: Rows that a network is given in one call; None: what suits the device.
+        batch: Rows of a network call; None: a size that suits the device.
         shard: Seeds that are searched at once; None: what suits the device and the method.
         rounds: Shards that start from the same state of the guides; None: the method's.
         workers: Processes that search side by side.
         cluster: A Ray cluster, as ``--cluster`` names it.
-        watcher: Told how the run goes.
+        watcher: Called with the progress of the run.
     """
 
     batch: int | None = None
@@ -106,7 +106,7 @@ def search(
 
     Args:
         model: The network under test: a `torch.nn.Module` of any library (its normalisation is
-            read from it or found by trying the usual ones; `hc.Subject` says another), a function
+            read from it, or chosen by trying the usual ones; `hc.Subject` says another), a function
             of images, a name as ``--model`` takes it, or a table with either as its ``name`` and
             keys of ``[model]``.
         data: Labelled images to start from: `hc.Images`, a torch ``Dataset`` or ``DataLoader``, a
@@ -115,7 +115,7 @@ def search(
             are of the target class already, are left out.
         method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``;
             None: ``natural``, or ``natural-blackbox`` for a subject without gradients.
-        options: Options of a method that is given by name.
+        options: Options of the method, if `method` is a name.
         images: How many images to start from, the classes taking turns; None: all of `hc.Images`,
             100 of anything else.
         seed: Everything random follows from it.
@@ -126,8 +126,8 @@ def search(
             holds besides the seeds.
         execution: In which sizes it is computed; by default in those that suit the device.
         settings: ``target``, ``generator``, ``conditions``, ``map``, ``keep``, ``oracle``,
-            ``precision``, ``allow_low_accuracy`` ... (docs/reference/configuration.md). One that a
-            search in memory does not use is refused.
+            ``precision``, ``allow_low_accuracy`` ... (docs/reference/configuration.md). Settings
+            that a search in memory does not use are refused.
 
     Returns:
         The findings; `seed` is the position of the image that it began from.
@@ -138,8 +138,8 @@ def search(
     Example:
         >>> import hardcase as hc
         >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> found = hc.search(toy_subject(), toy_images(8), method="pgd", seed=1)
-        >>> len(found) > 0 and bool((found.predicted != found.expected).all())
+        >>> failures = hc.search(toy_subject(), toy_images(8), method="pgd", seed=1)
+        >>> len(failures) > 0 and bool((failures.predicted != failures.expected).all())
         True
     """
     refuse_unused(settings, SearchSettings.__annotations__, "hc.search")
@@ -197,12 +197,13 @@ def run(
     execution: Execution | None = None,
     **settings: Unpack[Settings],
 ) -> Run:
-    """Measure how often `model` fails on all of `data`, search some of it, check what was found.
+    """Measure how often `model` fails on all of `data`, search a sample of it for failures, check
+    each failure.
 
     Args:
         model, data, method, options, seed: As for `search`; the method ``"none"`` measures alone.
         budget, peers, witnesses, train: As for `search`.
-        out: A folder that does not exist yet or is empty; None: the next free one of
+        out: A folder that does not exist yet or is empty; None: the next free name
             ``runs/METHOD-DATA-SEED``.
         images: How many images to search from; None: 60.
         baseline: Models, names of models, or folders of runs with which the failure rate is
@@ -252,8 +253,8 @@ def run(
 
 
 def folder_for(config: Config, given: str | Path | None) -> Path:
-    """The folder that was named, if nothing is in it; else the first free one of
-    ``runs/METHOD-DATA-SEED``, ``...-2``, ...
+    """The named folder, if it is empty; without a name the first free of ``runs/METHOD-DATA-SEED``,
+    ``...-2``, ...
     """
     if given is not None:
         refuse_used(Path(given))
@@ -275,18 +276,18 @@ def conduct(
     again: bool = False,
     log: Callable[[str], None] = lambda text: None,
 ) -> Run:
-    """Take a run through its phases: measure, search, check. What a later phase needs is made when
-    it begins; what is wrong with it by name is told before the first one does.
+    """Take a run through its phases: measure, search, check. Parts of a later phase are built when
+    it begins; wrong names are reported before the first phase.
 
     Args:
-        context: What the run is made of.
+        context: Model, data, method and settings of the run.
         folder: Where the run goes; with `again`, where it was begun.
-        watching: Opens what is told how the run goes, and closes it when it is over.
+        watching: A context manager that yields the run's watcher.
         again: Go on with what the folder holds.
-        log: Told why a run was not checked.
+        log: Called with the reason why a run was not checked.
 
     Returns:
-        The run, with the phases that came to their end before it was asked to stop.
+        The run, with the phases that ended before it was stopped.
     """
     with watching as watcher:
         plan = measure_plan(context)
@@ -354,7 +355,7 @@ def keep_measured(context: Context, run: Run, images: ImageSet) -> None:
 
 
 def _check_findings(context: Context, store: Store, log: Callable[[str], None]) -> None:
-    """Measure the coverage that was asked for, and judge what was found."""
+    """Measure the requested coverage, and judge the failures."""
     done = Run(store)
     if phases.status_of(done.record, "check") in ("done", "skipped"):
         return
@@ -400,7 +401,7 @@ def resume(
         data: The images to start from, if the run was started from Python.
         trust: Execute what the folder names, though it was not started from this account.
         execution: How it is computed; only its watcher counts in a run started by name.
-        arguments: What else `run` was given, if the run was started from Python.
+        arguments: The other arguments of `run`, if the run was started from Python.
 
     Raises:
         HardcaseError: If the model or the data are not those the run began with.
@@ -411,8 +412,8 @@ def resume(
         >>> from hardcase.testing.toys import toy_images, toy_subject
         >>> folder = tempfile.mkdtemp()
         >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
-        >>> given = {"method": "pgd", "judge": False}
-        >>> hc.resume(folder, toy_subject(), toy_images(8), **given).record["complete"]
+        >>> how = {"method": "pgd", "judge": False}
+        >>> hc.resume(folder, toy_subject(), toy_images(8), **how).record["complete"]
         True
     """
     folder = Path(folder)
@@ -430,7 +431,7 @@ def resume(
     elif subject is None or data is None:
         raise HardcaseError(
             f"{folder} was started from Python, so its model cannot be found by name.",
-            fix="hc.resume(folder, subject, data, ...) with what hc.run was given",
+            fix="hc.resume(folder, model, data, ...) with what hc.run was given",
         )
     else:
         settings = {name: one for name, one in arguments.items() if name not in PARTS}
@@ -506,8 +507,8 @@ def context_of(
     Args:
         subject, data, method, options, images, seed, budget, peers: As for `run`.
         witnesses, train, baseline, execution: As for `run`.
-        settings: Those of `run` that are no arguments of their own.
-        measured: All images are measured, and some of them searched from.
+        settings: Settings of `run` that have no argument.
+        measured: All images are measured, and a sample of them is searched.
     """
     request = _request(
         settings or {}, seed=seed, budget=budget, execution=execution, witnesses=witnesses
@@ -564,14 +565,14 @@ def context_of(
 
 
 def _several(given: Any) -> Sequence[Any]:
-    """What was given alone or in a sequence."""
+    """A list of arguments that may also be a single value."""
     if given is None:
         return ()
     return given if isinstance(given, list | tuple) else (given,)
 
 
 def _training_images(rest: Any, given: Any) -> Any:
-    """The training images that were given, or what the data holds besides."""
+    """The training images that the caller passed, else those of the data."""
     if isinstance(given, str):
         return load(given, split="train")
     return rest if given is None else images_of(given)
@@ -600,8 +601,8 @@ def _task(wanted: str | None, data: Any) -> Task:
 def _data_of(
     data: Any, count: int | None, settings: Mapping[str, Any], *, whole: bool
 ) -> tuple[ImageSet, ImageSet | None]:
-    """The images to search from, or, `whole`, all that are measured; and what the data holds
-    besides. Only what is searched from is decoded.
+    """The images to search (with `whole` all images to measure), and the training images of the
+    data. Only what is searched from is decoded.
     """
     seed = settings.get("seed", 0)
     if isinstance(data, str):

@@ -20,14 +20,14 @@ __all__ = ["AttackedImages", "attack"]
 
 
 class AttackedImages(NamedTuple):
-    """What an attack made of some images.
+    """The result of an attack on a batch of images.
 
     Args:
-        images: The failing variant of each image; where none was found, the image itself.
+        images: The failing variant of each image; where the attack failed, the image itself.
         success: Whether the model misreads it.
         distances: The L2 norm of each change.
-        rounding: The largest change that the given images went through before the attack: they
-            were not on the grid of 8 bits.
+        rounding: The largest change by rounding the input images to the grid of 8
+            bits, before the attack.
     """
 
     images: Float[Tensor, "n c h w"]
@@ -48,9 +48,10 @@ def attack(
     """Attack a batch of images, as `foolbox` and `torchattacks` do.
 
     Differences from those: images lie on the grid of 8 bits, before, inside and after the attack,
-    so what is returned is what a PNG can hold; an image ends at its first failure (or at its
-    nearest, where the method looks for one); an image that the model misreads as it is counts as a
-    success at distance 0. A module is asked itself, in evaluation mode, with images in [0, 1].
+    so a PNG can hold the result exactly; an image ends at its first failure (or at its nearest,
+    where the method minimises the distance); an image that the model misreads before the attack
+    counts as a success at distance 0. A module is called directly, in evaluation mode, with images
+    in [0, 1].
 
     Args:
         model: A network of normalised inputs inside, or an `hc.Subject`.
@@ -58,7 +59,7 @@ def attack(
         y: Their labels.
         method: A name from ``hardcase list methods`` that needs nothing but the model, or a recipe.
         seed: Everything random follows from it.
-        options: Options of a method that is given by name.
+        options: Options of the method, if `method` is a name.
 
     Raises:
         HardcaseError: If the method needs more than a model (``hc.search`` gives it), or lacks an
@@ -68,8 +69,8 @@ def attack(
         >>> import hardcase as hc
         >>> from hardcase.testing.toys import toy_images, toy_subject
         >>> images = toy_images(8)
-        >>> found = hc.attack(toy_subject().net, images.x / 255, images.y, epsilon=0.3)
-        >>> found.images.shape == images.x.shape, bool(found.success.any())
+        >>> result = hc.attack(toy_subject().net, images.x / 255, images.y, epsilon=0.3)
+        >>> result.images.shape == images.x.shape, bool(result.success.any())
         (True, True)
     """
     recipe = _recipe(method, tuple(x.shape[1:]), options) if isinstance(method, str) else method
@@ -109,7 +110,7 @@ def _recipe(name: str, shape: tuple[int, ...], options: Mapping[str, Any]) -> Me
 
 
 def _model_of(model: nn.Module | Model) -> Model:
-    """A model as it is; of a bare network, one that asks it itself."""
+    """The model; for a bare network, a model that calls it with images in [0, 1]."""
     if isinstance(model, nn.Module) and not hasattr(model, "offers"):
         return _AsItIs(model)
     return cast("Model", model)

@@ -26,7 +26,7 @@ _SECTIONS = ("Args:", "Returns:", "Raises:", "Example:", "Examples:", "Yields:",
 
 
 def definition_of(made: Callable[..., Any]) -> str:
-    """The second paragraph of a docstring in one line, unless a section begins there."""
+    """The second paragraph of a docstring in a line, unless a section begins there."""
     paragraphs = (inspect.getdoc(made) or "").split("\n\n")
     if len(paragraphs) < 2 or paragraphs[1].startswith(_SECTIONS):
         return ""
@@ -76,7 +76,7 @@ def row_of(part: Part, measured: Mapping[str, Any] | None = None) -> dict[str, A
 
 
 def build_catalogue() -> dict[str, Any]:
-    """The whole catalogue as plain values: rows by kind, metrics, and the BibTeX by key."""
+    """The catalogue as plain values: rows by kind, metrics, and the BibTeX by key."""
     from hardcase.statistics import METRICS
     from hardcase.testing.methods import method_facts, search_facts
     from hardcase.testing.parts import space_facts
@@ -116,10 +116,10 @@ def citations() -> dict[str, str]:
 
 
 def bibtex(keys: Iterable[str]) -> str:
-    """The BibTeX entries of `keys`, each once, in the order given.
+    """The BibTeX entries of `keys`, each once, in the order of `keys`.
 
     The key of a method's first source brings the others of the method with it: runs of earlier
-    versions stored only that one.
+    versions stored only the first.
 
     Raises:
         HardcaseError: If no part has such a citation.

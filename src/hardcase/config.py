@@ -49,7 +49,7 @@ class _Section(BaseModel):
 
 
 class ModelConfig(_Section):
-    """The model by its name, how it wants its images and how it is asked."""
+    """The model: its name, the preprocessing of its images, and the settings of its calls."""
 
     name: str
     """zoo:NAME, file.py:factory, weights@file.py:factory, timm:NAME ..."""
@@ -67,7 +67,7 @@ class ModelConfig(_Section):
         "binary-first",
         "binary-sigmoid-first",
     ] = "auto"
-    """What the model returns; the binary ones are one output for two classes."""
+    """What the model returns; the binary kinds have one output for two classes."""
     channels: Literal["rgb", "bgr", "grey", "colour", "last"] = "rgb"
     """What it wants of the channels."""
     classes: tuple[str, ...] = ()
@@ -77,11 +77,11 @@ class ModelConfig(_Section):
     rate: float | None = Field(None, gt=0)
     """Requests per second, at most, of all workers together."""
     timeout: float | None = Field(None, gt=0)
-    """Seconds for one answer; 30 for servers, no limit for others."""
+    """Seconds per call; 30 for servers, no limit for others."""
     label_only: bool = False
     """Use nothing but the predicted label."""
     threshold: float = Field(0.5, gt=0, lt=1)
-    """Of taggers, detectors and segmenters: probability from which on something is said."""
+    """Of taggers, detectors and segmenters: least probability of a claim."""
 
     def with_name(self, name: str) -> ModelConfig:
         """Return the same settings for another model."""
@@ -99,7 +99,7 @@ class ModelConfig(_Section):
 
 
 class BudgetConfig(_Section):
-    """What a search may spend; without them the method's own."""
+    """The budget of a search; by default that of the method."""
 
     queries: int | None = Field(None, ge=1)
     gradients: int | None = Field(None, ge=1)
@@ -132,7 +132,7 @@ class LimitsConfig(_Section):
     risk: Share | None = None
     """Failure rate under the declared conditions, at most."""
     margin: Share = 0.01
-    """By how much the failure rate may exceed the baseline's."""
+    """Allowed excess of the failure rate over the baseline's."""
     class_risk: Share | None = None
     """Failure rate of every class, at most."""
     classes: dict[str, Share] = {}
@@ -142,7 +142,7 @@ class LimitsConfig(_Section):
     accepted_rate: Share | None = None
     """Searched images with an accepted failure, at most."""
     high_confidence_rate: Share | None = None
-    """Searched images with an accepted failure made with high confidence, at most."""
+    """Searched images with an accepted high-confidence failure, at most."""
     witnessed_rate: Share | None = None
     """Searched images with a witnessed failure, at most."""
     slices: dict[str, Share] = {}
@@ -207,7 +207,7 @@ class Config(_Section):
     device: str = "auto"
     precision: Literal["strict", "tf32", "bf16"] = "strict"
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Images in one call of a network, or in one request to a server; changes no result."""
+    """Images per call of a network, or per request to a server; changes no result."""
     workers: int = Field(1, ge=1)
     cluster: str | None = None
     offline: bool = False
@@ -234,7 +234,7 @@ class Config(_Section):
 
     @property
     def given(self) -> Mapping[str, str]:
-        """Who gave each setting that is no default of the program; runs store it beside them."""
+        """The source of each setting that is no default of the program; runs store it."""
         return self._given
 
     def given_by(self, givers: Mapping[str, str]) -> Config:
@@ -266,7 +266,7 @@ def refuse_renamed(values: Mapping[str, Any]) -> None:
 
 
 def parse(values: Mapping[str, Any]) -> Config:
-    """A checked configuration; an unknown key is an error that names the nearest one."""
+    """A checked configuration; an unknown key is an error that names the nearest key."""
     refuse_renamed(values)
     settings = {name: value for name, value in values.items() if name != "given"}
     try:
@@ -281,7 +281,7 @@ RENAMED_LIMITS = {
     "class_rate": "class_risk, the failure rate of every class",
     "risk_margin": "margin",
 }
-"""Limits by the names that they had, and what they are called."""
+"""Former names of limits, and their present names."""
 DROPPED_LIMITS = {
     "clusters": "a number of failure clusters has no interval, so it decides nothing",
     "least_scale": "what a search finds is only a bound, so it decides nothing",
@@ -338,10 +338,11 @@ def annotated_as(data: str) -> str | None:
 
 
 def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple[str, str]:
-    """The method of a run that names none, by what its model offers, and why in one line.
+    """Choose the method of a run that names none, by what its model offers; with the reason in a
+    line.
 
     Args:
-        values: The configuration so far; its ``model`` is known.
+        values: The configuration so far, with its ``model``.
         offers: What the model offers, where it is an object already.
 
     Example:
@@ -383,7 +384,7 @@ def check_names(config: Config) -> None:
 
 
 def _exchanged(config: Config) -> None:
-    """Tell of a model that is given as data, and data as the model."""
+    """Raise if a model is named as data, or data as the model."""
     forms = {row["name"].partition(":")[0] for row in rows("data") if ":" in row["name"]}
     kind, colon, _ = config.model.name.partition(":")
     names = [row["name"] for row in rows("data")]
@@ -398,7 +399,7 @@ def is_run(name: Any) -> bool:
 
 
 def previous(config: Config) -> str | None:
-    """Return the version before, of which a search looks for regressions; None without one."""
+    """Return the baseline of a search for regressions; None without a baseline."""
     first = next(iter(config.baseline), None)
     return None if first is None or is_run(first) else first
 
@@ -474,7 +475,7 @@ def _in_file(spec: str) -> None:
 
 
 def _folder_or_hub(name: str) -> None:
-    """Tell that there is no such folder before a hub is asked for a network of that name."""
+    """Raise if there is no such folder, before a hub is searched for a network of that name."""
     path = named_path(name)
     if path.is_dir():
         return
@@ -614,9 +615,7 @@ def typed_options(part: Part, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _problem(error: ValidationError) -> HardcaseError:
-    """The first thing that is wrong; a name that does not exist comes before one that is missing,
-    as it may be that one.
-    """
+    """The first error; a misspelt key comes before a missing key, as both may be the same."""
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     section, place = _place(first["loc"])
     if first["type"] == "extra_forbidden":
@@ -631,7 +630,7 @@ def _problem(error: ValidationError) -> HardcaseError:
 
 
 def _missing(places: Sequence[str]) -> HardcaseError:
-    """All that is missing, told at once."""
+    """Raise one error that names all missing keys."""
     flags = [place.removesuffix(".name") for place in places]
     if "model" in flags and "method" in flags:  # the method follows from the model
         flags.remove("method")

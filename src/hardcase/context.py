@@ -1,4 +1,4 @@
-"""Names become objects, once: all that a campaign is made of, each part when it is needed."""
+"""Build the parts of a campaign from their names, each when it is first needed."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ MOST_MEASURED = 10_000
 FEWEST_DIVIDED = 100
 """Images from which on half of them is reserved for proofs of repair."""
 SOME = 16
-"""Images that are asked about to time a black box."""
+"""Images in the timed call of a black box."""
 QUERIES = 400
-"""Queries per image that a black box is asked where nobody says how many."""
+"""Default query budget per image of a black box."""
 
 
 class Context(CampaignSplits):
     """The ingredients of one campaign: each is loaded, hashed or built once, when it is first used.
 
-    What is an object already is given as one; None: made from its name in the configuration.
+    An argument is an object, or None: built from its name in the configuration.
 
     Args:
         config: Names and settings, as a configuration file or flags give them.
-        progress: Told how the training of missing networks goes.
+        progress: Called with the progress of trainings of missing networks.
         subject: The network under test.
         seeds: The images to start from, all of them.
-        given: Images to measure, of which some are searched from.
+        given: Images to measure; the search starts from a sample of them.
         rest_trains: Whether images of `given` that are neither searched from nor reserved are
             training images, for want of others.
         train: Training images, where the data set has no name to load them by.
@@ -114,9 +114,9 @@ class Context(CampaignSplits):
         self._method = method
         self.progress = progress
         self.generated: dict[str, Any] = {}
-        """How many seeds were generated, and who classified them as asked."""
+        """How many seeds were generated, and which networks classified them as their label."""
         self._wanted_witnesses = config.witnesses if witnesses is None else witnesses
-        """The witnesses that were named or given; None: the method's own."""
+        """The witnesses that the user named or passed; None: those of the method."""
         known = given if seeds is None else seeds
         super().__init__(config, live_subject=subject is not None, seeds=known, train=train)
 
@@ -137,8 +137,8 @@ class Context(CampaignSplits):
         request: Request | None = None,
         **values: Any,
     ) -> Context:
-        """The context of a campaign whose subject and seeds are objects; with `some`, the seeds are
-        all images that are measured, and some of them are searched from.
+        """The context of a campaign whose subject and seeds are objects. With `some`, the seeds are
+        all images to measure, and a sample of them is searched.
         """
         asked = (request or Request()).ask(values, "python")
         named: dict[str, Any] = {
@@ -165,7 +165,7 @@ class Context(CampaignSplits):
 
     @cached_property
     def all_images(self) -> ImageSet:
-        """Every image of the split, or all that were given."""
+        """Every image of the split, or all images that the caller passed."""
         if self.given_seeds is not None:
             return self.given_seeds
         return self.task.all_images(self)
@@ -182,15 +182,15 @@ class Context(CampaignSplits):
     @property
     def reserves(self) -> bool:
         """Whether half of the images are reserved for proofs of repair: where they are enough, and
-        nobody has said from which to search.
+        the user chose no images to search.
         """
         chosen = self.given_seeds is not None and self._given is None
         return not chosen and len(self.all_images) >= FEWEST_DIVIDED
 
     @cached_property
     def seeds(self) -> ImageSet:
-        """The images that the search starts from: those given, a class-balanced sample of those
-        that are not reserved, or fresh ones of a generator; very many stay in their files.
+        """The images that the search starts from: the caller's, a class-balanced sample of the
+        images that are not reserved, or freshly generated images; very many stay in their files.
         """
         given = self.given_seeds
         if self._perturbs:  # given images say only the shape, the classes and how many
@@ -208,11 +208,12 @@ class Context(CampaignSplits):
 
     @property
     def _generates(self) -> bool:
-        """Whether the method's generator makes the seeds: unless those given come with codes."""
+        """Whether the method's generator makes the seeds: unless the caller's images come with
+        codes."""
         return self.given_seeds is None or "latent" not in self.sample.context
 
     def read(self, split: str) -> Images | Stream:
-        """One split of the data as it is stored, under its own classes."""
+        """One split of the data as it is stored, with the classes of the data."""
         if split == "train" and split not in self._stored and self._rest_trains:
             images = self.all_images
             taken = {*self.seeds.id}
@@ -245,7 +246,7 @@ class Context(CampaignSplits):
     @cached_property
     def count(self) -> int:
         """How many images the search starts from: as configured, else 60; of photographs on a CPU
-        as many as a few minutes are enough for, by the time of one pass.
+        as many as minutes are enough for, by a timed pass.
         """
         if self.config.images is not None:
             return self.config.images
@@ -256,7 +257,7 @@ class Context(CampaignSplits):
         return seeds_in_time(self.seconds_per_seed(), most=most)
 
     def seconds_per_seed(self) -> float:
-        """How long a seed takes that spends its budget, by one timed pass of every network."""
+        """How long a seed takes that spends its budget, by a timed pass of every network."""
         budget = overlay(Budget(**self.config.budget.model_dump()), self.method.budget)
         rows = from_bytes(self.sample.x[:4]).to(self.subject.device)
         return seconds_per_seed(self.campaign, rows, budget)
@@ -296,7 +297,7 @@ class Context(CampaignSplits):
 
     @cached_property
     def witnessing(self) -> WitnessSelection:
-        """How the witnesses of this campaign are found or trained."""
+        """How the witnesses of this campaign are loaded or trained."""
         from hardcase.models.witnesses import WitnessSelection
 
         return WitnessSelection(
@@ -310,7 +311,7 @@ class Context(CampaignSplits):
         )
 
     def _search_seconds(self) -> float:
-        """How long a black box is asked at most, by one timed call."""
+        """The longest time that a black box may take, by a timed call."""
         rows = from_bytes(self.sample.x[:SOME]).to(self.subject.device)
         self.subject(rows[:1])
         began = monotonic()
@@ -321,8 +322,8 @@ class Context(CampaignSplits):
 
     @cached_property
     def witnesses(self) -> tuple[Model, ...]:
-        """The networks that must keep the label where the subject leaves it: those that were named
-        or given; without any, the default ones if the method has witnesses.
+        """The networks that must keep the label where the subject leaves it: those that the user
+        named or passed, else the default witnesses if the method needs any.
         """
         wanted = self._wanted_witnesses
         if wanted is not None:  # words as default are not names of networks
@@ -390,7 +391,7 @@ class Context(CampaignSplits):
 
     @cached_property
     def _selection(self) -> GeneratorSelection:
-        """How the generator of this campaign is found or trained."""
+        """How the generator of this campaign is loaded or trained."""
         from hardcase.generators.build import GeneratorSelection
 
         training = {}
@@ -411,7 +412,7 @@ class Context(CampaignSplits):
 
     @cached_property
     def generator(self) -> Generator:
-        """The generator that was named, or the method's own, trained on the data if missing."""
+        """The named generator, or that of the method, trained on the data if missing."""
         own = str(self.part.facts.get("generator") or "")
         return self._selection.make(self.config.generator, own)
 
@@ -479,8 +480,8 @@ class Context(CampaignSplits):
 
     @cached_property
     def baselines(self) -> tuple[Model, ...]:
-        """The models that are asked about the same samples: those given or named, the version
-        before first. Runs are no models: they were measured before.
+        """The models that are evaluated on the same samples: first the baseline, then comparison
+        models. Runs are no models: they were measured before.
         """
         named = (one for one in self._baseline_specs if not is_run(one))
         return tuple(map(self.network, named))
@@ -524,8 +525,8 @@ class Context(CampaignSplits):
 
     @cached_property
     def part(self) -> Part:
-        """The registry's row of the method; one that says nothing if a built recipe was given, or
-        nothing is searched.
+        """The registry's row of the method; an empty row for a built recipe, or if nothing is
+        searched.
         """
         built = self._method
         if built is not None:
@@ -536,19 +537,19 @@ class Context(CampaignSplits):
 
     @property
     def regressing(self) -> bool:
-        """Whether the search is for what the version before got right: it is given by a model."""
+        """Whether the search looks for regressions: the baseline is a model."""
         first = next(iter(self._baseline_specs), None)
         return first is not None and not is_run(first)
 
     @property
     def _perturbs(self) -> bool:
-        """Whether the method perturbs activations of a generator that makes its own seeds."""
+        """Whether the method perturbs activations of a generator that also makes the seeds."""
         return bool(self.part.facts.get("seeds") == "generator")
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The method's options, checked, as is everything else
-        that is asked of the method.
+        """The checked options of the method, with everything
+        else that the method requires.
         """
         part = self.part
         settings = self.config.method.options()
@@ -566,7 +567,7 @@ class Context(CampaignSplits):
         unknown = [name for name in part.given if name not in SUPPLIED]
         if unknown:
             raise HardcaseError(
-                f'method "{part.name}" takes {unknown[0]!r}, which no campaign can give it.',
+                f'method "{part.name}" takes {unknown[0]!r}, which no run can give it.',
                 f"A method may ask for {', '.join(SUPPLIED)}; every option has a default.",
             )
         return settings
@@ -664,7 +665,7 @@ class Context(CampaignSplits):
 
     @cached_property
     def campaign(self) -> Campaign:
-        """The method applied to the subject: what worker processes are given."""
+        """The method applied to the subject: the task of worker processes."""
         config = self.config
         method = self.method
         if self.map_cells is not None:
@@ -695,8 +696,8 @@ class Context(CampaignSplits):
 
     @cached_property
     def tile(self) -> int | None:
-        """Rows of every network call on a device: as recorded, else the largest that holds bits; on
-        a CPU only photographs have one.
+        """Rows of every network call on a device: as recorded, else the largest size with equal
+        bits; on a CPU for photographs only.
         """
         device = self.subject.device
         if steady(device):
@@ -716,7 +717,7 @@ class Context(CampaignSplits):
         )
 
     def _example_decoder(self, images: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor] | None:
-        """The decoder of the space that is searched, if it has one, with a few codes."""
+        """The decoder of the space that is searched, if it has a decoder, with sample codes."""
         from hardcase.spaces.latent import example_decoder
 
         # a method that takes a space is built later: its partners need the tile

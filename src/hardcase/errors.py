@@ -30,9 +30,10 @@ NO_SEEDS = 5
 INTERRUPTED = 130
 UNREAD = 141
 NEAR = 0.1
-"""How much less like what was typed a second name may be that is suggested too."""
+"""The largest difference in similarity to the typed name at which a second name is suggested
+too."""
 FEW = 16
-"""Names up to which all are listed, also where a near one is suggested."""
+"""Names up to which all are listed, also where a near name is suggested."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class HardcaseError(Exception):
 
     Args:
         what: What happened.
-        why: Why it matters, or what is known; one sentence each.
+        why: Why it matters, or its likely cause; a sentence each.
         fix: What to do about it.
         code: Exit status of the command line.
 
@@ -91,8 +92,8 @@ def reading(what: str, *why: str, fix: str = "") -> Iterator[None]:
 
 
 def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> HardcaseError:
-    """The error for a name that does not exist: it guesses which was meant and lists the names that
-    do, if they are few or nothing is near.
+    """The error for a name that does not exist: it suggests the nearest name, and lists all names
+    if they are at most `FEW` or none is near.
     """
     from difflib import SequenceMatcher, get_close_matches
 
@@ -145,8 +146,8 @@ def count_interrupt() -> None:
 def _reraise(
     error: BaseException, what: str, *, before: int, why: str = "", fix: str = ""
 ) -> NoReturn:
-    """Raise what user code raised as a `Raised` naming `what`; the user's own Ctrl-C, memory that
-    ran out, calls that were broken off and problems stay themselves. `before` is how often Ctrl-C
+    """Turn an exception of user code into a `Raised` that names `what`; Ctrl-C, lack of memory,
+    cancelled calls and `HardcaseError` pass unchanged. `before` is how often Ctrl-C
     was typed until the call began.
     """
     # torch's class is looked up by its name: nothing here imports torch
@@ -170,7 +171,7 @@ def _reraise(
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception of others says; one that cannot be printed says nothing."""
+    """The message of an exception; empty if it cannot be printed."""
     try:
         return (str(error).splitlines() or ["no message"])[0]
     except Exception:
@@ -197,7 +198,7 @@ class guarded:  # noqa: N801 - read as a verb: ``with guarded("sampler s.py:draw
     Args:
         what: What runs, as it begins a sentence.
         why: Why an error of it matters.
-        fix: What to do about one.
+        fix: What to do about such an exception.
 
     Example:
         >>> with guarded("sampler s.py:draw"):
@@ -316,7 +317,7 @@ def cancelled_by(cancel: Callable[[], None]) -> Iterator[None]:
 def within(seconds: float | None, error: type[Unanswered] = Unanswered) -> Iterator[None]:
     """Break off what takes longer, where the system can (the main thread of a POSIX process).
 
-    Inside another such block, the outer one's time holds. Native code hears no signal: see
+    Inside another such block, the outer time limit holds. Native code hears no signal: see
     `cancelled_by` and `end_lost_calls`. Of code that holds the interpreter's lock only the command
     can be ended, with exit code 1.
     """

@@ -1,7 +1,7 @@
-"""Reading what somebody else wrote: plain files alone, their size known before they are read.
+"""Reading of foreign files: plain files only, with a check of the size before they are read.
 
-A named pipe would be waited for, a device read without end, and a few bytes can stand for a table
-that nests deeper than a parser goes.
+A named pipe would be waited for, a device read without end, and a short file can hold a table that
+nests deeper than a parser goes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from hardcase.errors import HardcaseError
 
 SMALL = 2**25
-"""Bytes, at most, of a file that is read whole because it says something."""
+"""Bytes, at most, of a text file that is read at once."""
 DEEPEST = 40
 """Levels of tables and lists inside each other, at most."""
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0)
@@ -90,7 +90,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def source_files(path: Path) -> list[Path]:
-    """A Python file and the modules of the user's own that it imports; nothing is run."""
+    """A Python file and the user's modules that it imports; nothing is run."""
     first = path.absolute()
     if not first.is_file():
         return []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 FILES = ("folder:", "csv:")
-"""Data whose images are files of their own, of any size and number."""
+"""Data whose images are separate files, of any size and number."""
 SAMPLE = 256
 """Images of many files that stand for all of them where a shape or a first answer is needed."""
 
@@ -73,19 +73,19 @@ class CampaignSplits:
         raise NotImplementedError
 
     def images(self, split: str) -> Images:
-        """One split of the data under the model's classes, loaded once."""
+        """A split of the data under the model's classes, loaded once."""
         if split not in self.loaded:
             self.loaded[split] = self.labelled(split).images()
         return self.loaded[split]
 
     def unrecorded(self, split: str) -> Images:
-        """Return a split for networks that have an identity of their own, such as witnesses: of a
-        search that does not read it otherwise, it is no ingredient.
+        """Return a split for networks with a separate identity, such as witnesses: it is no
+        ingredient of a search that does not read it otherwise.
         """
         return self.labelled(split).images()
 
     def named_images(self, data: str, split: str) -> Images:
-        """One split of any data set, under the model's classes."""
+        """A split of any data set, under the model's classes."""
         if data == self.config.data:
             return self.images(split)
         return self.under_model_classes(load(data, split=split, offline=self.config.offline))
@@ -101,13 +101,13 @@ class CampaignSplits:
         return map_between(self.read(self.config.split).classes, self._output_names)
 
     def labelled(self, split: str) -> Images | Stream:
-        """One split under the model's classes; of many files nothing is decoded yet."""
+        """A split under the model's classes; of many files nothing is decoded yet."""
         if split in self.loaded:
             return self.loaded[split]
         return self.under_model_classes(self.read(split))
 
     def annotated(self, split: str) -> AnnotatedImages:
-        """One split of the data with what is known to be in each image, loaded once."""
+        """A split of the data with the annotations of each image, loaded once."""
         if split not in self._annotated:
             from hardcase.claims.annotations import AnnotatedImages, load_annotations
             from hardcase.claims.load import labelled_annotations
@@ -122,13 +122,13 @@ class CampaignSplits:
         return self._annotated[split]
 
     def read(self, split: str) -> Images | Stream:
-        """One split of the data as it is stored, under its own classes."""
+        """A split of the data as it is stored, with the classes of the data."""
         if split not in self._stored:
             self._stored[split] = self.task.read(self, split)
         return self._stored[split]
 
     def load_split(self, split: str) -> Images | Stream:
-        """One split as its files hold it; of many files nothing is decoded yet."""
+        """A split as its files hold it; of many files nothing is decoded yet."""
         for one in self._stored.values():
             if (one.name, one.split) == (self.data, "all"):  # it is every split at once
                 return one
@@ -156,7 +156,7 @@ class CampaignSplits:
 
     @cached_property
     def data(self) -> str:
-        """The name of the data; images without a size of their own get the model's."""
+        """The name of the data; images without a fixed size get the model's."""
         spec = self.config.data
         if "resize=" in spec or "crop=" in spec or not spec.startswith(FILES):
             return spec
@@ -205,5 +205,5 @@ class CampaignSplits:
 
 
 def sample_of(images: Images | Stream) -> Images:
-    """Some of many files, decoded; whatever is in memory already stays whole."""
+    """A choice of many files, decoded; images in memory stay as they are."""
     return images.first(SAMPLE).images() if isinstance(images, Stream) else images

@@ -89,7 +89,7 @@ def test_seeds_and_tests(world):
     assert record["detail"]["inputs"] == 80
     assert record["detail"]["qualified input pairs"] > 0
     few = world.images.take(torch.arange(39))
-    with pytest.raises(HardcaseError, match="40 images were given with 39 seeds"):
+    with pytest.raises(HardcaseError, match="40 images came with 39 originals"):
         coverage(world.subject, tests, "ssc:pairs=seed-test", seeds=few)
 
 

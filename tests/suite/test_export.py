@@ -201,5 +201,5 @@ def test_the_command_writes_each_form_and_a_run_without_findings_is_all_well(tmp
     empty = Run(run.folder)
     suite = ElementTree.parse(export(empty, "junit", tmp_path / "a.xml")).getroot()[0]
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("7", "0", "0")
-    with pytest.raises(HardcaseError, match="no findings"):
+    with pytest.raises(HardcaseError, match="no failures"):
         export(empty, "npz", tmp_path / "out")

@@ -61,7 +61,7 @@ def test_what_cannot_be_decided_is_a_problem(tmp_path, judged):
     half = write_run(tmp_path / "half", levels=DARK[:30], found={0: [200]}, complete=False)
     for run, limits, match in (
         (judged, {}, "no limit"),
-        (judged, {"slices": {"dark and purple": 0.1}}, "tag of these seeds"),
+        (judged, {"slices": {"dark and purple": 0.1}}, "tag of these images"),
         (plain, {"accepted_rate": 0.1}, "hardcase judge"),
         (plain, {"witnessed_rate": 0.1}, "witness"),
         (plain, {"risk": 0.1}, "measured"),

@@ -158,7 +158,7 @@ def test_a_judge_that_says_something_else_than_before_is_refused(user, monkeypat
     kept = (user / "out/run.json").read_bytes()
     monkeypatch.setenv("MOOD", "strict")
     code, said = command(words)
-    assert (code, "something else of 6 of 6 findings" in said) == (2, True)
+    assert (code, "something else of 6 of 6 failures" in said) == (2, True)
     assert (user / "out/run.json").read_bytes() == kept
     assert command(f"{words} --allow-changes")[0] == 0
     assert json.loads((user / "out/run.json").read_text())["judge"]["moved"] == 6
@@ -167,7 +167,7 @@ def test_a_judge_that_says_something_else_than_before_is_refused(user, monkeypat
     monkeypatch.setenv("MKL_CBWR", "AUTO")
     code, said = command(words)
     assert code == 0, "bits are not promised: it is marked and said"
-    assert "something else of 6 of 6 findings" in said
+    assert "something else of 6 of 6 failures" in said
 
 
 SHARP = """

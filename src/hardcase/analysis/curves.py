@@ -235,7 +235,7 @@ def _logits(
 def _usable(x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"]) -> None:
     if not len(x) or len(x) != len(y):
         raise HardcaseError(
-            f"a curve needs seeds with labels; given are {len(x)} images and {len(y)} labels."
+            f"a curve needs images with labels; given are {len(x)} images and {len(y)} labels."
         )
 
 

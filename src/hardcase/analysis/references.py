@@ -290,7 +290,7 @@ def excess(found: Nearest, nulls: Mapping[str, Nearest], *, rng: torch.Generator
     seeds = [seed for seed in found if all(seed in null for null in nulls.values())]
     if len(seeds) < 4:
         raise HardcaseError(
-            f"{len(seeds)} images were attempted by all searches; at least 4 are needed.",
+            f"{len(seeds)} images were searched by all methods; at least 4 are needed.",
             "Two versions that are the same network disagree on no image.",
         )
     near = torch.tensor(

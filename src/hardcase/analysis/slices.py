@@ -387,7 +387,7 @@ def having(tags: Tags, seeds: Sequence[str], names: str) -> set[str]:
     wanted = names.split(" and ")
     for name in wanted:
         if name not in tags.names:
-            raise choice("tag of these seeds", name, list(tags.names))
+            raise choice("tag of these images", name, list(tags.names))
     inside = tags.has[:, [tags.names.index(name) for name in wanted]].all(1)
     return {seed for seed, has in zip(seeds, inside.tolist()) if has}
 

@@ -1,4 +1,4 @@
-"""One loop for every method: a search walks, `evaluate` does everything else."""
+"""The loop of every method: a search walks, `evaluate` does everything else."""
 
 from __future__ import annotations
 

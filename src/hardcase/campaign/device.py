@@ -1,10 +1,10 @@
 """Searching on a device, where launching a call takes longer than computing it.
 
-Every call of a network has one constant tile of rows there. Queries of small networks are captured
-once and replayed as graphs, several tiles side by side on streams (`hardcase.graphs`). Seeds end
-one by one, and the last of a shard are asked about in tiles that are nearly empty. So shards share
-tiles (`search_together`): each waits wherever it asks; when all that run wait, their rows are asked
-about in one call, and the next shard begins where a tile has room for it. A row's numbers never
+There every call of a network has a constant number of rows, a tile. Queries of small networks are
+captured once and replayed as graphs, several tiles side by side on streams (`hardcase.graphs`).
+Seeds end at different times, so the last of a shard would fill nearly empty tiles. So shards share
+tiles (`search_together`): each waits at its queries; when all running shards wait, their rows go
+into the same call, and the next shard begins where a tile has room for it. A row's numbers never
 depend on its neighbours in a tile, so nothing that a search finds depends on any of this.
 """
 
@@ -51,7 +51,8 @@ _replays: WeakKeyDictionary[Campaign, CapturedCalls] = WeakKeyDictionary()
 
 
 class DeviceExecutor:
-    """Shards that share tiles where nothing forbids it; one is packed while the next computes."""
+    """Shards that share tiles where nothing forbids it: a tile is packed while the next
+    computes."""
 
     def __init__(self, campaign: Campaign) -> None:
         self.campaign = campaign
@@ -78,7 +79,7 @@ class DeviceExecutor:
 
 
 class ReplayedQuery(Query):
-    """A query of one shard, or of several together, that is replayed by captured calls."""
+    """A query of a shard, or of joined shards, that is replayed by captured calls."""
 
     def __init__(self, campaign: Campaign, seeds: Seeds, guides: Sequence[Guide] = ()) -> None:
         super().__init__(campaign, seeds, guides)
@@ -102,8 +103,8 @@ class ReplayedQuery(Query):
         return super().__call__(z, rows, targets, graded=graded, seeds=seeds)
 
     def _streams(self) -> int:
-        """How many tiles are replayed side by side; 0: none, for only small calls of one shape can
-        be, of networks alone, of which nobody learns anything.
+        """How many tiles are replayed side by side; 0: none, as a graph holds small calls of
+        a constant shape only, without guides and taps, of models with gradients.
         """
         device = self.campaign.subject.device
         constant = (
@@ -127,7 +128,7 @@ class ReplayedQuery(Query):
         graded: bool,
         streams: int = 1,
     ) -> CapturedCall | None:
-        """The call of one tile, or of several side by side, as a graph."""
+        """The call of a tile, or of tiles side by side, as a graph."""
         names = [name for name, _ in self._tables()]
         tables = [table for _, table in self._tables()]
         shapes = [(one.dtype, *one.shape[1:]) for one in (z, *tables, *targets.values())]
@@ -201,7 +202,7 @@ class ReplayedQuery(Query):
         return Evaluation(probe, score, gradient)
 
     def _tables(self) -> list[tuple[str, Tensor]]:
-        """What is known of every seed, by name."""
+        """The tensors of every seed, by name."""
         return [
             *((name, getattr(self.seeds, name)) for name in SEED_FIELDS),
             *self.seeds.context.items(),
@@ -335,9 +336,9 @@ class _Cancelled(BaseException):
 
 
 class ShardThread(Generic[Found]):
-    """A search in a thread of its own that stops wherever it asks, until it is told to go on.
+    """A search in a separate thread that stops at each query, until it is resumed.
 
-    Of a thread and whoever tells it to go on only one runs at a time.
+    The thread and its caller never run at the same time.
     """
 
     seeds: Seeds
@@ -359,7 +360,7 @@ class ShardThread(Generic[Found]):
         self._thread.start()
 
     def resume(self, answer: Evaluation | Exception | None = None) -> None:
-        """With the answer to what it asked, until it asks again or has ended."""
+        """Resume with the answer to its query, until the next query or its end."""
         self._answer = answer
         self._turn.release()
         self._stopped.acquire()

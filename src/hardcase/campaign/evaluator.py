@@ -1,4 +1,4 @@
-"""`evaluate`: the one way from a search to the networks, for every method alike."""
+"""`evaluate`: the only way from a search to the networks, for every method alike."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A probe, its scores, and the gradient of each row's score by its code (zero where none was
-    asked for).
+    """A probe, its scores, and the gradient of each row's score by its code (zero where no gradient
+    was requested).
     """
 
     probe: Probe
@@ -55,7 +55,7 @@ class Evaluation:
 
 
 class Query:
-    """Asks about the images of one shard.
+    """Queries the networks about the images of a shard.
 
     The result never depends on how the rows were cut into calls.
     """
@@ -82,8 +82,8 @@ class Query:
         graded: bool = False,
         seeds: Seeds | None = None,
     ) -> Evaluation:
-        """Ask in calls of `batch` rows; memory that runs out halves the calls, down to one tile,
-        and changes no answer. `seeds`: whose rows they are, where it is not the shard's.
+        """Query in calls of `batch` rows; lack of memory halves the calls, down to a tile, and
+        changes no answer. `seeds`: whose rows they are, where it is not the shard's.
         """
         space = self.campaign.method.space
         while True:
@@ -175,8 +175,8 @@ def _detached(probe: Probe) -> Probe:
 
 
 def join_rows(parts: Sequence[Any]) -> Any:
-    """Tensors one after the other, as if of all rows at once, and what holds tensors likewise; of
-    anything else the first.
+    """Concatenate tensors, and records of tensors field by field; of any other value return the
+    first.
     """
     first = parts[0]
     if isinstance(first, Tensor):
@@ -204,8 +204,8 @@ NON_FINITE = KINDS.index("non_finite")
 
 
 class Recorder:
-    """Keeps what fails by the method's own oracle, and every answer that is not a number,
-    by the run's `keep` rule.
+    """Keeps the failures by the method's oracle, and every answer that is not a number, by
+    the run's `keep` rule.
     """
 
     def __init__(self, campaign: Campaign, seeds: Seeds) -> None:
@@ -237,7 +237,7 @@ class Recorder:
             )
         ]
         self.waiting = list[tuple[_Candidates, Tensor]]()
-        """Candidates, and their images, of which few are copied."""
+        """Candidates with their images, which are copied only if the rule wants them."""
         self.held = 0
 
     def findings(self) -> Findings:
@@ -285,8 +285,8 @@ class Recorder:
     def hold(self, shown: _Candidates, x: Tensor) -> bool:
         """Let candidates with their images wait; returns whether it is time to `sort`.
 
-        On a device all wait that are seen: to ask which of them fail is to wait for all that the
-        device has to do.
+        On a device candidates are collected first: reading which of them fail would wait for the
+        whole queue of the device.
         """
         if len(x):
             self.waiting.append((shown, x))
@@ -296,7 +296,7 @@ class Recorder:
     def measured(
         self, shown: _Candidates, x: Tensor, origin: Seeds | None = None
     ) -> tuple[_Candidates, Tensor]:
-        """Those that are wanted, with their distances, and codes only where these are kept.
+        """The wanted candidates, with their distances, and codes only where these are stored.
 
         `origin`: the seeds of all rows; where most are wanted their distances cost less than copies
         of the others' codes and seeds.
@@ -317,7 +317,7 @@ class Recorder:
         return (shown, x) if len(rows) == len(x) else (shown.take(rows), x[rows])
 
     def sort(self) -> None:
-        """Keep what is to be kept of the candidates that wait."""
+        """Apply the rule to the collected candidates."""
         if not self.waiting:
             return
         shown = join_rows([one for one, _ in self.waiting])
@@ -368,8 +368,8 @@ class Recorder:
         label: Int[Tensor, " w"],
         images: Sequence[Tensor],
     ) -> Int[Tensor, " r"]:
-        """Which of the candidates the rule keeps: beside those that it has kept already, so that
-        images are copied of no others; or beside each other, where it must see the images.
+        """Which of the candidates the rule keeps: compared with the stored ones, so that no other
+        images are copied; or compared with each other, where the rule needs the images.
         """
         columns = (seed, shown.kind, label, shown.distance, shown.margin)
         if self.keep.place is not None or not self.keep.bounded:
@@ -383,7 +383,7 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """Candidates as they were seen, and which of them are wanted."""
+    """Candidates in the order of evaluation, and which of them are wanted."""
 
     z: Tensor
     logits: Float[Tensor, "m k"]
@@ -401,7 +401,7 @@ class _Candidates:
 
 
 def _picked(images: Sequence[Tensor], rows: Int[Tensor, " r"]) -> Tensor:
-    """These rows, in ascending order, of all images one after the other."""
+    """These rows, in ascending order, of the concatenated images."""
     if len(images) == 1:
         return images[0] if len(rows) == len(images[0]) else images[0][rows]
     found = []
@@ -422,7 +422,7 @@ class ShardEvaluator:
     keeps failures, feeds guides.
 
     Rows whose target ``seen`` is true were evaluated before: they cost again, but are not counted
-    or kept a second time.
+    or stored twice.
     """
 
     def __init__(
@@ -479,7 +479,7 @@ class ShardEvaluator:
         """An evaluation with the gradient of each row's score.
 
         A method to which the model is closed gets the gradients of witnesses alone, and pays for
-        none. A seed whose gradients are spent gets one plain query and ends.
+        none. A seed whose gradients are spent gets a plain query and ends.
         """
         targets = targets or {}
         if self._affordable(rows, graded=True):
@@ -528,8 +528,8 @@ class ShardEvaluator:
         return torch.stack([each.detach() for each in margins], 1), slopes.transpose(0, 1)
 
     def reconstruct(self) -> None:
-        """Spend a query on each image to see whether its own code, decoded, keeps its label;
-        retire those that do not.
+        """Spend a query on each image to see whether its decoded code keeps its label; retire
+        the others.
         """
         rows = self.live.nonzero().squeeze(1)
         probe = self.query(self.seeds.z[rows], rows, self.choose(rows)).probe
@@ -566,12 +566,12 @@ class ShardEvaluator:
         return feedback, gradient
 
     def _affordable(self, rows: Int[Tensor, " m"], *, graded: bool = False) -> bool:
-        """Whether every row is of a live seed and paid for: the one thing that most steps must know
-        before they can go on.
+        """Whether every row is of a live seed and within its budget: the only value that most steps
+        must read before they continue.
         """
         if rows.dtype == torch.bool:
             raise HardcaseError(
-                "a search asked with a mask; rows are positions of seeds.",
+                "a search asked with a mask; rows are positions of images.",
                 fix="rows = evaluate.live.nonzero().squeeze(1)",
             )
         if not len(rows):

@@ -1,4 +1,4 @@
-"""One loop for every method: a search walks, `evaluate` does everything else."""
+"""The loop of every method: a search walks, `evaluate` does everything else."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ GUIDED = (1024, 4096)
 learn from each other while they are searched.
 """
 ROOM = 2**20
-"""Numbers of the images that a CPU is given at once: a gradient keeps a few hundred times that."""
+"""Numbers in the images of a call on a CPU: a gradient stores hundreds of times as many."""
 FEWEST = 20
 """Images of photographs that a search on a CPU starts from, at least."""
 ENOUGH_TIME = 360.0
 """Seconds that such a search may take, so that it ends with its judge within ten minutes."""
 SPENT = 0.4
 """Share of its budget that such a seed spends on the average, rounded up: 0.31 of 60 gradients were
-measured, since a seed ends soon after it was found.
+measured, since a seed ends soon after its first failure.
 """
 
 
@@ -51,7 +51,7 @@ def run_shard(
     stop: Callable[[Counts], bool] = lambda counts: False,
     ask: Ask | None = None,
 ) -> Shard:
-    """Search all `images` at once; only guides let findings of one depend on another.
+    """Search all `images` at once; only guides let findings of an image depend on other images.
 
     Args:
         campaign: The method and the networks.
@@ -59,7 +59,7 @@ def run_shard(
         limits: What each seed may cost.
         first: The campaign-wide position of the first image.
         guides: The method's guides and the campaign's criteria, as the round began with them.
-        stop: Asked before each step whether to stop.
+        stop: Called before each step; True ends the search.
         ask: What asks about its seeds, see `hardcase.campaign.executor`; None: each call by itself.
     """
     with campaign.arithmetic():
@@ -93,7 +93,8 @@ def in_rounds(
     guides: Sequence[Guide],
     deltas: Callable[[int], Mapping[str, State]],
 ) -> Iterator[range]:
-    """The shards of each round, which start from the same guides; merged when the next is asked.
+    """The shards of each round, which start from the same guides; merged when the next round
+    begins.
 
     Args:
         count: Shards in all.
@@ -102,7 +103,7 @@ def in_rounds(
         deltas: What the shard of a number has learned, by the name of the guide.
 
     Raises:
-        HardcaseError: If what was stored for a guide is of another one.
+        HardcaseError: If the stored state of a guide is that of another guide.
     """
     for part in chunks(count, size):
         numbers = range(part.start, part.stop)
@@ -120,7 +121,7 @@ def in_rounds(
 
 @torch.no_grad()
 def confirm_in_float32(campaign: Campaign, findings: Findings, seeds: Seeds) -> Findings:
-    """The findings that the subject's own arithmetic confirms, with its answers.
+    """The findings that the subject confirms in its usual precision, with its answers.
 
     A search in fast arithmetic proposes; a finding of kind "label" counts only if the network
     leaves the label in plain float32 as well.
@@ -160,7 +161,7 @@ def encode_images(campaign: Campaign, images: Images, first: int = 0) -> Seeds:
 
 
 def rng_for(campaign: Campaign, images: Images, purpose: str) -> Rng:
-    """The random numbers of one purpose for these images, on the subject's device."""
+    """The random stream of a purpose for these images, on the subject's device."""
     return Rng(campaign.seed, purpose, keys_of(images.id).to(campaign.subject.device))
 
 
@@ -168,7 +169,8 @@ def rng_for(campaign: Campaign, images: Images, purpose: str) -> Rng:
 
 
 def seeds_in_time(seconds: float, *, most: int) -> int:
-    """As many images as `ENOUGH_TIME` is enough for, between `FEWEST` and `most`; said if fewer."""
+    """As many images as `ENOUGH_TIME` is enough for, between `FEWEST` and `most`; logged if fewer
+    than `most`."""
     usual = SPENT * seconds
     count = min(most, max(FEWEST, int(ENOUGH_TIME / max(usual, 1e-9))))
     if count < most:
@@ -181,7 +183,7 @@ def seeds_in_time(seconds: float, *, most: int) -> int:
 
 
 def seconds_per_seed(campaign: Campaign, x: Float[Tensor, "m c h w"], budget: Budget) -> float:
-    """How long a seed takes that spends its budget, by one timed pass of every network."""
+    """How long a seed takes that spends its budget, by a timed pass of every network."""
     graded = budget.gradients is not None
 
     def query(model: Model) -> None:
@@ -218,7 +220,7 @@ def shard_size(method: Method, numbers: int, device: torch.device) -> int:
 
 
 def rows_per_call(numbers: int, device: torch.device, tile: int | None) -> int:
-    """How many rows a network is given at once: as many as keep a GPU busy and still fit."""
+    """Rows per call of a network: enough to keep a GPU busy, within its memory."""
     if steady(device):
         return max(tile or TILE, min(256, ROOM // numbers))
     return max(tile or 1, min(8192, 2**22 // numbers))

@@ -1,4 +1,4 @@
-"""What a run is made of: parts, limits per image, rule of keeping, counts."""
+"""The records of a run: its parts, limits per image, rule of keeping, counts."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Keep:
         kept: Float[Tensor, " t"] | None = None,
         x: Float[Tensor, "t c h w"] | None = None,
     ) -> Int[Tensor, " r"]:
-        """Positions to keep, in their given order: first what witnesses keep by `target_margin`
-        logits (`kept` are their margins), then what they keep best; ties to the nearer, then the
+        """Positions to keep, ascending. Failures that witnesses keep by `target_margin` logits come
+        first (`kept` are their margins), then larger margins; ties go to the nearer, then the
         earlier.
         """
         if not self.bounded:
@@ -117,7 +117,7 @@ def parse_keep(text: str) -> Keep:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What each image may still be asked."""
+    """The remaining budget of each image."""
 
     queries: Int[Tensor, " n"]
     gradients: Int[Tensor, " n"]
@@ -138,7 +138,7 @@ def limits(budget: Budget, count: int) -> Limits:
 
 
 def overlay(budget: Budget, default: Budget) -> Budget:
-    """`budget`, with the method's own limits where the user set none of that sort."""
+    """`budget`, with the method's limits where the user set none of that sort."""
     own = {
         f.name: getattr(budget, f.name)
         for f in fields(Budget)
@@ -201,7 +201,8 @@ def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Te
 
 @contextmanager
 def computing(kind: str, tile: int | None, precision: str) -> Iterator[None]:
-    """One tile of rows and one arithmetic for every call of a network on this kind of device.
+    """The same tile of rows and the same arithmetic for every call of a network on this kind of
+    device.
 
     Whatever failures depend on is computed like this: searches, codes of partners, images that a
     generator makes.
@@ -222,21 +223,21 @@ def computing(kind: str, tile: int | None, precision: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Campaign:
-    """A method applied to a subject: frozen and picklable, what worker processes are given.
+    """A method applied to a subject: frozen and picklable, for worker processes.
 
     Args:
         subject: The network under test.
         method: What a paper contributes: space, search, objective, oracle, guides.
         peers: Networks that the method compares with.
-        witnesses: Networks that are asked about every candidate; a method that searches for what
-            they keep is made by `hardcase.objectives.with_witnesses`.
+        witnesses: Networks that evaluate every candidate; `hardcase.objectives.with_witnesses`
+            makes a method search for failures whose label they keep.
         margin: By how many logits each witness must keep it.
         criteria: Coverage that is measured on the way.
-        keep: Which failures per image are kept.
-        batch: Rows that a network is given in one call; changes no result.
+        keep: Which failures per image are stored.
+        batch: Rows per call of a network; changes no result.
         seed: Everything random follows from it.
         tile: Rows of every network call on a device, see `hardcase.runs.tiles`; None on a CPU.
-        precision: Arithmetic of the search on a GPU, one of `hardcase.environment.PRECISIONS`.
+        precision: Arithmetic of the search on a GPU, from `hardcase.environment.PRECISIONS`.
     """
 
     subject: Model
@@ -285,7 +286,7 @@ class Campaign:
 
     @property
     def target(self) -> int | None:
-        """The class that the method must reach, if it is one; its own images cannot be seeds."""
+        """The class that a targeted method must reach; images of that class cannot be seeds."""
         target: int | None = getattr(self.failing, "target", None)
         return target
 
@@ -338,7 +339,7 @@ class Counts:
 
     @staticmethod
     def join(parts: Sequence[Counts]) -> Counts:
-        """The counts of several shards one after the other, in main memory."""
+        """The concatenated counts of shards, in main memory."""
         columns = {f.name: [getattr(part, f.name).cpu() for part in parts] for f in fields(Counts)}
         return Counts(**{name: torch.cat(column) for name, column in columns.items()})
 
@@ -352,14 +353,14 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Result of one shard.
+    """Result of a shard.
 
     Args:
-        findings: What was kept.
+        findings: The stored failures.
         counts: What was spent on each seed.
         unfinished: Images that a time limit stopped.
         deltas: What each guide has learned, by name.
-        dropped: Failures of a fast arithmetic that do not survive the network's own.
+        dropped: Failures in a fast arithmetic that are none in the network's usual precision.
         state: Where the search ended.
     """
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hardcase.types import Images
 
 MaybeRun = Annotated[
-    Path | None, typer.Argument(metavar="RUN", help="A run whose model and seeds are taken.")
+    Path | None, typer.Argument(metavar="RUN", help="A run whose model and images are used.")
 ]
 ASKED = ("seed", "settings", "trust_pickle", "device", "offline")
 """Flags that say how a model is loaded."""
@@ -108,7 +108,7 @@ def _curves(found: dict[str, Any]) -> Iterator[str | Table]:
         low, high = worst["images_like_these"]
         yield (
             f"worst case: at least {worst['value']:.1%} of the images fail somewhere in the"
-            f" declared box ({low:.1%} to {high:.1%})"
+            f" declared ranges ({low:.1%} to {high:.1%})"
         )
     mean = found["corruption_error"]
     if mean is not None:

@@ -72,7 +72,7 @@ def internal(error: BaseException, *, verbose: bool) -> int:
     typer.echo(f"error: internal error: {type(error).__name__}: {summary}", err=True)
     if not verbose:
         kept = f"  The traceback is in {_keep(text)}; -v prints it."
-        text = f"{kept} Findings that were stored are safe."
+        text = f"{kept} Failures that were stored are safe."
     typer.echo(text, err=True)
     return INTERNAL
 
@@ -136,12 +136,12 @@ VERBS = (
     Verb("run", "run:run", "Measure how often a model fails, and search for where it does."),
     Verb("resume", "run:resume", "Go on with a run that was stopped."),
     Verb("status", "run:status", "Show where runs stand."),
-    Verb("judge", "train:judge", "Judge findings: is the label kept, lost or unsure?"),
+    Verb("judge", "train:judge", "Judge failures: is the label kept, lost or unsure?"),
     Verb("report", "results:report", "Write the HTML report of runs."),
     Verb("open", "start:open_run", "Write the report of a run and open it."),
     Verb("compare", "results:compare", "Compare runs with statistics."),
     Verb("gate", "results:gate", "Pass or fail a run by limits, for CI."),
-    Verb("export", "results:export", "Write the findings in another program's form."),
+    Verb("export", "results:export", "Write the failures in another program's format."),
     Verb("coverage", "inspect:coverage", group=_LOOK),
     Verb("curve", "insight:curve", group=_LOOK),
     Verb("layers", "inspect:layers", group=_LOOK),

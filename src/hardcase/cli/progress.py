@@ -255,8 +255,8 @@ def doubts(card: Mapping[str, Any]) -> list[str]:
         return []
     shares = f"{100 * after:.0f} % of the images it gives back, against {100 * before:.0f} % before"
     return [
-        f"the generator loses the label: the subject is right on {shares}; findings may show its"
-        " flaws, not the subject's"
+        f"the generator loses the label: the model is right on {shares}; failures may show its"
+        " flaws, not the model's"
     ]
 
 

@@ -71,7 +71,7 @@ def repair(
         raise HardcaseError("--findings are images of classifiers.", fix="leave out --findings")
     if findings and stored is None:
         raise HardcaseError(
-            "there are no findings to train with.", fix="hardcase repair RUN --findings"
+            "there are no failures to train with.", fix="hardcase repair RUN --findings"
         )
     done = repair_network(
         context.subject,

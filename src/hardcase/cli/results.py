@@ -161,7 +161,7 @@ def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
             yield line
     searched = any(run["searched"] for run in table["runs"])
     columns = ["run", "method", "failure rate"]
-    columns += ["failing, of attempted", "accepted", "clusters", "queries"] * searched
+    columns += ["failing, of searched", "accepted", "clusters", "queries"] * searched
     rows = []
     for run in table["runs"]:
         row = [run["name"], run["method"]]
@@ -210,14 +210,14 @@ def _rates_line(pair: dict[str, Any]) -> str:
     max_risk=o.Row("Failure rate under the declared conditions, at most.", "SHARE"),
     max_class_risk=o.Row("Failure rate of every class, at most.", "SHARE"),
     min_accuracy=o.Row("Share of unmodified images that are right, at least.", "SHARE"),
-    baseline=o.Row("The version before: failure rates are compared image by image.", "RUN"),
+    baseline=o.Row("The baseline: failure rates are compared image by image.", "RUN"),
     risk_margin=o.Row("By how much the rate may exceed the baseline's; 0.01.", "SHARE"),
     conditions=o.Row("The conditions under which the rate must be measured.", "NAME|FILE"),
     max_accepted_rate=o.Row("Searched images with an accepted failure, at most.", "SHARE"),
     max_high_confidence_rate=o.Row("The same for failures made with high confidence.", "SHARE"),
     max_witnessed_rate=o.Row("Searched images with a witnessed failure, at most.", "SHARE"),
     repaired_from=o.Row("RUN is a repair: nothing may be worse than in this run.", "RUN"),
-    known=o.Row("Known failures that do not count: ids of findings or images.", "FILE"),
+    known=o.Row("Known failures that do not count: ids of failures or images.", "FILE"),
     junit=o.Row("Also write a JUnit file.", "FILE.xml"),
     github=o.Row("Print annotations; the default inside GitHub's CI."),
 )
@@ -349,7 +349,7 @@ ALLOW_DAMAGED = o.Row("Go on with what is left of a damaged run.")
 @o.takes(
     *("settings", "trust_pickle", "device", "offline", *o.FOREIGN, *o.SAYS),
     model=o.Row("The other version; zoo:NAME, file.py:factory ..."),
-    out=o.Row("Every finding with the new prediction.", "FILE.json"),
+    out=o.Row("Every failure with the new prediction.", "FILE.json"),
     allow_damaged=ALLOW_DAMAGED,
 )
 def replay(
@@ -382,10 +382,10 @@ def _replayed(said: dict[str, Any]) -> dict[str, str]:
         "model": said["model"],
         "fixed": rate(said["fixed"]),
         "still failing": rate(said["still_failing"]),
-        "images with a finding fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
+        "images with a failure fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
     }
     if said["accepted"] is not None:
-        lines |= {"fixed, accepted findings": rate(said["accepted"]["fixed"])}
+        lines |= {"fixed, accepted failures": rate(said["accepted"]["fixed"])}
     return lines | {
         "newly failing images": f"{rate(seeds['newly_failing'])} that were right before",
         "newly right images": f"{rate(seeds['newly_right'])} that were wrong before",
@@ -394,7 +394,7 @@ def _replayed(said: dict[str, Any]) -> dict[str, str]:
             **seeds["groups"]
         )
         + f"; p = {seeds['groups_p']:.3g}",
-        "images and findings, McNemar": f"p = {said['mcnemar_p']:.3g}",
+        "images and failures, McNemar": f"p = {said['mcnemar_p']:.3g}",
     }
 
 
@@ -420,7 +420,7 @@ def report(folders: o.Runs, flags: o.Flags, config: Path | None = None) -> None:
 @o.takes(
     *("conditions", "device", "offline", *o.FOREIGN, "out", "quiet", "verbose"),
     to=o.Row("Format to write."),
-    draws=o.Row("Of hardest: draws per training image.", "K", least=1),
+    draws=o.Row("Of hardest: samples per training image.", "K", least=1),
     allow_damaged=ALLOW_DAMAGED,
 )
 def export(
@@ -438,7 +438,7 @@ def export(
 
     run = opened(folder)
     where = flags.out or folder.with_name(f"{folder.name}-{to}")
-    about = f"{len(run):,} findings under the labels of their images, from {shown(folder)}"
+    about = f"{len(run):,} failures under the labels of their images, from {shown(folder)}"
     if to is To.hardest:
         from hardcase.repair.hardest import export_hardest
 
@@ -446,7 +446,7 @@ def export(
         conditions = declared_conditions(context, run)
         asked: dict[str, Any] = {"draws": draws, "seed": context.config.seed}
         where = export_hardest(context.subject, context.train, conditions, where, **asked)
-        about = f"the worst of {draws} draws of each training image, to train with"
+        about = f"the worst of {draws} samples of each training image, to train with"
     else:
         where = export_run(run, to, where, allow_damaged=allow_damaged)
     print_line(str(where))
@@ -479,7 +479,7 @@ def _common_parent(folders: list[Path]) -> Path:
 
 @o.takes(
     *("out", "device", "offline", *o.FOREIGN, *o.SAYS),
-    steps=o.Row("Bisection steps per finding.", "N", least=1),
+    steps=o.Row("Bisection steps per failure.", "N", least=1),
 )
 def shrink(folder: o.OneRun, flags: o.Flags, steps: int = 12) -> None:
     """Move each failing finding back toward its seed as far as it still fails; the result is a run
@@ -501,7 +501,7 @@ def shrink(folder: o.OneRun, flags: o.Flags, steps: int = 12) -> None:
     said = small.record["shrink"]
     lines = {
         "findings": f"{said['tests']:,}, of which {said['failing']:,} fail this model",
-        "median L2 to the seed": f"{said['l2_before']:.3g} before, {said['l2_after']:.3g} now",
+        "median L2 to the image": f"{said['l2_before']:.3g} before, {said['l2_after']:.3g} now",
         "queries": said["queries"],
         **_needed(small),
         "files": shown(small.folder),

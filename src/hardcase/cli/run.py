@@ -290,7 +290,7 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
     if not values:
         raise HardcaseError(
             f"{folder} was started from Python, so its model cannot be found by name.",
-            fix="hc.resume(folder, subject, data, ...) in Python, with what hc.run was given",
+            fix="hc.resume(folder, model, data, ...) in Python, with what hc.run was given",
         )
     request = Request().ask(values, "hardcase.toml")
     if flags.device:

@@ -192,7 +192,7 @@ def _worth_telling(card: Mapping[str, Any]) -> dict[str, Any]:
     ),
     data=o.Row("Whose judge; by default that of the run's data, mnist5k without a run."),
     held_out=o.Row("Ask a second judge, never trained on this.", names=("--held-out-judge",)),
-    ask=o.Row("Show a person at the terminal N findings of judged runs.", "N"),
+    ask=o.Row("Show a person at the terminal N failures of judged runs.", "N"),
     by_doubt=o.Row("--ask: choose what the judge doubts, not at random.", names=("--by-doubt",)),
 )
 def judge(
@@ -269,7 +269,7 @@ def judge(
             note(f"note: {shown(run.folder)} was judged before, by another {', '.join(changed)}")
         moved = run.record["judge"].get("moved")
         if moved:
-            note(f"note: the same judge now says something else of {moved} of {len(run)} findings")
+            note(f"note: the same judge now says something else of {moved} of {len(run)} failures")
     records = [{"folder": str(run.folder), **run.record} for run in judged]
     told = "\n\n".join(_closing(run, flags.quiet) for run in judged)
     answer(flags, records or measured, told)
@@ -338,6 +338,6 @@ def _closing(run: Run, quiet: bool) -> str:
         run.summary(),
         f"label check: {judge['status']}",
         *independence(run.record),
-        f"of the accepted findings {confident} are as confident as correct predictions",
+        f"of the accepted failures {confident} are as confident as correct predictions",
     ]
     return "\n".join([*lines, f"report  hardcase report {shown(run.folder)} --open"])

@@ -28,11 +28,11 @@ __all__ = ["ConditionBox", "ConditionDraws", "condition_box", "conditions_digest
 
 Columns = Mapping[str, NDArray[np.float64]]
 DIGESTED = 16
-"""Fixed rows, and samples of each, from which the digest of a declaration is made."""
+"""Fixed rows, and samples of each, that enter the digest of a declaration."""
 SAME = 1e-6
 """Share of a declared range by which two values of a sampler may differ in their last bits."""
 PATIENCE = 120.0
-"""Seconds in which a sampler of one's own answers."""
+"""Time limit of a user's sampler, in seconds."""
 BITS = 24
 """Binary places of a point of Sobol's sequence: what a float32 holds exactly."""
 
@@ -60,7 +60,7 @@ class ConditionDraws:
     """Random conditions for each of a batch of seeds.
 
     Args:
-        z: Codes, as many per seed as were asked for.
+        z: Codes, `count` per seed.
         pattern: What grain, drops and flakes of a draw follow from.
     """
 
@@ -70,7 +70,7 @@ class ConditionDraws:
 
 @dataclass(frozen=True, slots=True)
 class ConditionBox:
-    """Declared conditions for images of one shape, as a space of appearance with bounds.
+    """Declared conditions for images of a fixed shape, as a space of appearance with bounds.
 
     A code has the columns of the declared coordinates alone; everything else stays as it is. The
     box of scale `s` is the hull of the unchanged image and `s` times each range, so boxes are
@@ -176,7 +176,7 @@ class ConditionBox:
         return self.space.describe(self.whole(z))
 
     def held(self, z: Float[Tensor, "*m d"], name: str) -> Float[Tensor, "*m d"]:
-        """Return the codes with one declared coordinate at neutral."""
+        """Return the codes with a declared coordinate at neutral."""
         mask = constant(tuple(owner == name for owner in self.owner), torch.bool, z.device)
         return z.masked_fill(mask, 0)
 
@@ -199,7 +199,7 @@ class ConditionBox:
 
     @property
     def normals(self) -> int:
-        """How many independent normal numbers a draw can be made of."""
+        """How many independent normal numbers determine a draw."""
         return self._cube + sum(one.size for one in self.fields)
 
     def from_normals(self, g: Float[Tensor, "m e"]) -> Float[Tensor, "m d"]:
@@ -214,7 +214,8 @@ class ConditionBox:
 
     @property
     def _cube(self) -> int:
-        """Uniform numbers of a draw: one per plain column, field and direction, one for a table."""
+        """Uniform numbers of a draw: one per plain column, field and direction, a single number for
+        a table."""
         inside = sum(1 - one.size for one in self.fields)
         return self.size + inside + bool(self.conditions.rows)
 
@@ -258,7 +259,7 @@ class ConditionBox:
         return z
 
     def _sampled(self, points: Float[Tensor, "n k p"]) -> dict[str, Float[Tensor, "n k"]]:
-        """What the user's own sampler makes of uniform numbers: the same of a row at every call."""
+        """The user's sampler applied to uniform numbers: the same of a row at every call."""
         flat = points.flatten(0, 1).double().cpu().numpy()
         values = self._ask_sampler(flat)
         turned = self._ask_sampler(flat[::-1])
@@ -274,7 +275,7 @@ class ConditionBox:
         }
 
     def _require_same(self, values: Columns, again: Columns) -> None:
-        """Refuse a sampler that gives something else when the same rows are asked for again."""
+        """Refuse a sampler that returns other values for the same rows."""
         for name, numbers in values.items():
             declared = self.conditions.ranges[name]
             other = again.get(name, np.full_like(numbers, np.nan))
@@ -290,7 +291,7 @@ class ConditionBox:
                 )
 
     def _ask_sampler(self, uniform: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """One call of the user's own sampler, its columns checked."""
+        """A call of the user's sampler, with its columns checked."""
         sampler = self.conditions.sampler
         path, _, member = sampler.rpartition(":")
         draw = file_member(Path(path), member)
@@ -309,7 +310,8 @@ class ConditionBox:
         return {str(name): self._checked(str(name), columns[name], uniform) for name in columns}
 
     def _checked(self, name: str, given: Any, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
-        """One column of the user's own sampler; what is not as declared is refused with its row."""
+        """A column of the user's sampler; values outside the declaration are refused with their
+        row."""
         sampler = self.conditions.sampler
         if name not in self.conditions.ranges:
             raise HardcaseError(f"{sampler} gives {name!r}, which is not declared.")
@@ -347,7 +349,7 @@ class ConditionBox:
         point: Float[Tensor, "n k"],
         values: Mapping[str, Tensor],
     ) -> Float[Tensor, "n k"]:
-        """The codes of uniform numbers by the distribution of one coordinate."""
+        """The codes of uniform numbers by the distribution of a coordinate."""
         low = self.low[column]
         high = self.high[column]
         if self.owner[column] in values:
@@ -373,8 +375,8 @@ class ConditionBox:
     def digest(self) -> str:
         """Return a digest of what is drawn: equal for equal samples under whatever name.
 
-        It covers the values of some fixed samples, the rows of a table, the source of a sampler and
-        of the user's own modules that it imports, and what the space does with them.
+        It covers the values of fixed samples, the rows of a table, the source of a sampler and of
+        the user's modules that it imports, and the images that the space makes of them.
         """
         rows = torch.arange(DIGESTED)
         z = self.draw(Rng.numbered(0, "digest of conditions", DIGESTED), rows, DIGESTED).z
@@ -475,7 +477,7 @@ def samples_of(
         ids: Names of the images.
         count: Samples per image.
         seed: The run's seed.
-        device: Where the samples are made.
+        device: Where the samples are computed.
         stream: What they are for; another name gives fresh samples.
     """
     rows = torch.arange(len(ids), device=device)
@@ -516,7 +518,7 @@ def _owner(names: list[str], coordinate: str) -> str | None:
 
 
 def _ends(declared: DeclaredRange, coordinate: Any) -> tuple[float, float]:
-    """The codes of a range; a direction takes its whole circle."""
+    """The codes of a range; a direction takes its full circle."""
     if not coordinate.counts:
         return -1.0, 1.0
     unit = DECLARABLE[declared.name].unit
@@ -528,7 +530,7 @@ def _ends(declared: DeclaredRange, coordinate: Any) -> tuple[float, float]:
 
 
 def sobol(rng: Rng, rows: Int[Tensor, " n"], count: int, size: int) -> Float[Tensor, "n k d"]:
-    """Return `count` points of the unit cube for each row, shifted by random bits of its own.
+    """Return `count` points of the unit cube for each row, shifted by random bits of that row.
 
     Every single point is uniform, and the points of a row fill the cube more evenly than
     independent ones (I. M. Sobol 1967; the digital shift is L. P. Cranley's and T. N. L.
@@ -547,7 +549,7 @@ def sobol(rng: Rng, rows: Int[Tensor, " n"], count: int, size: int) -> Float[Ten
 
 @lru_cache(maxsize=8)
 def _base(count: int, size: int) -> Int[Tensor, "k d"]:
-    """The first points as whole numbers of `BITS` binary places."""
+    """The first points as integers of `BITS` bits."""
     engine = torch.quasirandom.SobolEngine(size)  # type: ignore[no-untyped-call]  # torch's own
     # Unscrambled, so that k points are the first of 2k: more samples continue a run and change
     # none.

@@ -44,7 +44,7 @@ class Declarable:
 
     Args:
         name: What users write.
-        about: What it is, in a few words.
+        about: A short description.
         part: The part of a space of appearance that does it.
         option: The option of that part that sets how far it goes.
         group: The group of coordinates of that part.
@@ -79,7 +79,7 @@ class Declarable:
 
 
 def _read(name: str) -> dict[str, Any]:
-    """One of the TOML files beside this module."""
+    """A TOML file next to this module."""
     return tomllib.loads(files("hardcase.conditions").joinpath(name).read_text("utf-8"))
 
 
@@ -115,21 +115,21 @@ LARGEST_DECLARATION = 2**20
 LARGEST_TABLE = 2**26
 """Bytes, at most, of a table of logged conditions."""
 LONGEST_NAME = 80
-"""Characters, at most, of what conditions are called wherever they are printed."""
+"""Characters, at most, of a name of conditions in print."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredRange:
-    """The declared values of one coordinate, in its unit.
+    """The declared values of a coordinate, in its unit.
 
     Args:
-        name: One of `DECLARABLE`.
+        name: A name of `DECLARABLE`.
         low: The smallest value.
         high: The greatest value.
-        mean: Centre of a normal distribution; None for a uniform one.
+        mean: Centre of a normal distribution; None: a uniform distribution.
         deviation: Its standard deviation.
         why: Where the range comes from.
-        people: What is known of people's reading there.
+        people: Measurements of people's reading there.
     """
 
     name: str
@@ -158,8 +158,8 @@ class Conditions:
         ranges: By coordinate, as text (``"±8 deg"``) or as `DeclaredRange`.
         name: What reports call the declaration.
         about: What it stands for.
-        table: A CSV file of logged conditions, one column per coordinate: rows are drawn whole, so
-            that columns stay correlated.
+        table: A CSV file of logged conditions, a column per coordinate: a row is drawn as
+            a unit, so that columns stay correlated.
         sampler: ``file.py:name`` of a function that turns uniform numbers (rows x coordinates)
             into values by coordinate.
         rows: The rows of `table`, where they were read before.
@@ -216,7 +216,7 @@ class Conditions:
 
         Args:
             spec: A name of `PROFILES`, a path that ends in ``.toml`` (its ``[conditions]`` table,
-                or the whole file), or the table itself.
+                or all of it), or the table itself.
         """
         if not isinstance(spec, str):
             return cls._from_table(spec)
@@ -280,7 +280,7 @@ class Conditions:
         return record
 
     def without(self, name: str) -> Conditions:
-        """Return the same declaration with one coordinate held at neutral."""
+        """Return the same declaration with a coordinate held at neutral."""
         left = {key: value for key, value in self.ranges.items() if key != name}
         return replace(self, ranges=left)
 
@@ -298,8 +298,8 @@ def _fitted_to(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _lines(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The lines of a declaration that are ranges: of the table itself, of a table ``ranges`` as the
-    packaged profiles have one, and of ``corruption``.
+    """The lines of a declaration that are ranges: of the table itself, of a table ``ranges`` as in
+    the packaged profiles, and of ``corruption``.
     """
     inner = values.get("ranges", {})
     if not isinstance(inner, Mapping):
@@ -322,7 +322,7 @@ def _lines(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _declared_once(lines: Iterable[tuple[str, Any]]) -> dict[str, DeclaredRange]:
-    """The ranges by coordinate; two lines about one, perhaps under two names, are refused."""
+    """The ranges by coordinate; two lines about the same, perhaps under two names, are refused."""
     found = dict[str, DeclaredRange]()
     keys = dict[str, str]()
     for key, value in lines:
@@ -339,7 +339,7 @@ def _declared_once(lines: Iterable[tuple[str, Any]]) -> dict[str, DeclaredRange]
 
 
 def _place(path: Path, text: str, what: str) -> str:
-    """The file, and the line of the declaration that a sentence is about, if it names one."""
+    """The file, and the line of the declaration that a sentence names, if any."""
     said = re.match(r"conditions\.(\S+)|there is no condition '([^']+)'", what)
     key = next(filter(None, said.groups()), "") if said else ""
     last = re.escape(key.rpartition(".")[2])
@@ -364,7 +364,7 @@ def usual_profile(shape: tuple[int, ...]) -> str:
 
 
 def profile(name: str) -> Conditions:
-    """Return one of the declarations that come with the package."""
+    """Return a declaration that comes with the package."""
     if name not in PROFILES:
         raise choice("profile of conditions", name, list(PROFILES))
     card = _read(f"profiles/{name}.toml")
@@ -384,7 +384,7 @@ def canonical(name: str) -> str:
 
 
 def parse_range(key: str, value: Any) -> DeclaredRange:
-    """Return the range that one line of a declaration means."""
+    """Return the range that a line of a declaration declares."""
     row = DECLARABLE[canonical(key)]
     notes: dict[str, str] = {}
     if isinstance(value, Mapping):
@@ -481,7 +481,7 @@ def _example(row: Declarable) -> str:
 
 
 def _logged(path: Path, declared: Mapping[str, DeclaredRange]) -> tuple[Mapping[str, float], ...]:
-    """The rows of a table of logged conditions, none outside what is declared beside it."""
+    """The rows of a table of logged conditions, all within the declared ranges."""
     lines = _cells(path)
     if len(lines) < 3:
         raise HardcaseError(

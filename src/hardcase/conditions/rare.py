@@ -40,7 +40,7 @@ REPEATS = 20
 MOVES = 8
 """Steps of the random walk at each level."""
 STALLS = 4
-"""Rounds in which particles that are all alike may move before they are given up."""
+"""Rounds in which identical particles may move before the run of splitting ends."""
 FAILING = torch.finfo(torch.float32).max
 """The level that failing scores alone exceed."""
 DONE = torch.inf
@@ -119,7 +119,7 @@ def split(
 ) -> Float[Tensor, " c"]:
     """Return an unbiased estimate of the chance of an infinite score, for every key of `rng`.
 
-    Splitting at given levels (P. Del Moral, "Feynman-Kac Formulae", 2004, theorem 7.4.2: the
+    Splitting at fixed levels (P. Del Moral, "Feynman-Kac Formulae", 2004, theorem 7.4.2: the
     product of the shares that pass each level is unbiased however little the random walk moves).
     Levels chosen by the particles themselves (A. Guyader, N. Hengartner, E. Matzner-Løber, Applied
     Mathematics and Optimization 64, 2011) bias it where a moved copy resembles its source.
@@ -156,8 +156,8 @@ def _raise(
     rng: Rng,
     moves: int,
 ) -> None:
-    """Replace, in some chains, particles that do not exceed the level by copies of others, and move
-    all of them above it.
+    """Replace, in the chosen chains, particles that do not exceed the level by copies of others,
+    and move all of them above it.
     """
     particles = g.shape[1]
     lost = scores[rows] <= level[rows, None]
@@ -244,7 +244,7 @@ def measure_rare(
         table: Their failure rate.
         repeats: Independent estimates per image, from which the interval follows.
         seed: Everything random follows from it and from the names of the images.
-        on_progress: Told how many images are done.
+        on_progress: Called with how many images are done.
 
     Raises:
         HardcaseError: If the failure rate is of other images, or there are fewer than 20 repeats.

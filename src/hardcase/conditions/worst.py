@@ -1,7 +1,7 @@
 """How little of the declared conditions makes a model fail, and how many images fail at worst.
 
 A search in boxes whose scale is halved, then a bisection along the ray to the unchanged image.
-What is found is an upper bound of the least scale: a better search could find less.
+The result is an upper bound of the least scale: a better search could lower it.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ def bisected(
 
 @dataclass(frozen=True, slots=True)
 class WorstCase:
-    """The least scale of the declared conditions at which each image was made to fail.
+    """The least scale of the declared conditions at which a search made each image fail.
 
     Args:
         id: Names of the images.
-        least: By how it was found (``gradients``, ``queries``, ``draws``): the least scale of each
-            image, infinite where none was found. 0 where the model misreads the unchanged image.
+        least: By kind of search (``gradients``, ``queries``, ``draws``): the least scale of each
+            image, infinite without a failure. 0 where the model misreads the unchanged image.
         alone: The same for each condition alone: in steps for a single coordinate, else by
             gradients.
         z: Codes of the least failing conditions.
@@ -102,8 +102,8 @@ class WorstCase:
         >>> from hardcase.conditions import condition_box, measure_worst
         >>> from hardcase.testing.toys import toy_images, toy_subject
         >>> box = condition_box(hc.Conditions({"exposure": "±3 stops"}), toy_images(4).shape)
-        >>> found = measure_worst(toy_subject(), toy_images(4), box)
-        >>> bool((found.least_scale > 0).all())
+        >>> worst = measure_worst(toy_subject(), toy_images(4), box)
+        >>> bool((worst.least_scale > 0).all())
         True
     """
 
@@ -119,15 +119,15 @@ class WorstCase:
 
     @property
     def least_scale(self) -> Float[Tensor, " n"]:
-        """The least of all that was found, per image; infinite where nothing was.
+        """The least scale of all searches, per image; infinite without a failure.
 
-        A failure by one condition alone lies in the box of all, so it counts too.
+        A failure by a single condition lies in the box of all, so it counts too.
         """
         return torch.stack([self.searched, *self.alone.values()]).amin(0)
 
     @property
     def searched(self) -> Float[Tensor, " n"]:
-        """The least that was found in the box of all conditions, where `z` is."""
+        """The least scale in the box of all conditions, at `z`."""
         return torch.stack(list(self.least.values())).amin(0)
 
     @property
@@ -155,7 +155,7 @@ class WorstCase:
 
     def doubling(self) -> list[dict[str, Any]]:
         """Return the share of images that fail with an eighth, a quarter, half and all of the
-        questions: where it still rises, more would be found.
+        queries: where it still rises, a longer search would add failures.
         """
         most = int(self.queries.max())
         broken = self.searched <= 1
@@ -223,7 +223,7 @@ def measure_worst(
     """Search the declared conditions for the least that makes a model fail, image by image.
 
     Adam on the logit margin in boxes of halved scales, from the unchanged image and, where the
-    whole box shows no failure, once from elsewhere; an evolution strategy by queries alone; the
+    full box shows no failure, once from another start; an evolution strategy by queries alone; the
     failing draws of the risk and what made other models fail. Each failure is followed back toward
     the unchanged image.
 
@@ -232,14 +232,14 @@ def measure_worst(
         images: All images; those that it misreads unchanged have the least scale 0.
         box: The declared conditions for images of this shape.
         table: The risk of the same model on the same images: its failing draws are tried too.
-        others: What was found of other models on the same images: it is tried too. Compare models
-            only by figures for which each was given the others'.
+        others: Failures of other models on the same images: they are tried too. Compare models
+            only by figures for which each tried the failures of the others.
         seed: Everything random follows from it and from the names of the images.
         gradients: Gradients per image and box.
         queries: Queries per image and box of the search without gradients; 0: none, unless the
             model has no gradients.
         alone: Search each condition alone, too.
-        on_progress: Told how many images are done.
+        on_progress: Called with how many images are done.
 
     Raises:
         HardcaseError: If there are no images, or `table` or `others` are about others.
@@ -283,7 +283,7 @@ def most_questions(subject: Model, box: ConditionBox) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _ShardSearch:
-    """The search of some images."""
+    """The search of a shard of images."""
 
     subject: Model
     images: Images
@@ -343,8 +343,8 @@ class _ShardSearch:
         return bounded._least(origin, found, wrong)
 
     def _scanned(self, origin: Seeds) -> Failing:
-        """The first failure on the way to either end of a single coordinate: a few steps are enough
-        there, and not every coordinate has gradients.
+        """The first failure on the way to either end of a single coordinate: a scan
+        of `SCALES` is enough there, and not every coordinate has gradients.
         """
         z = torch.zeros_like(origin.z)
         none = torch.zeros_like(origin.y)
@@ -360,7 +360,8 @@ class _ShardSearch:
     def _climbed(
         self, box: ConditionBox, right: Int[Tensor, " r"], gradients: int, rounds: int
     ) -> tuple[Failing, Int[Tensor, " n"]]:
-        """Failures by gradients: from the unchanged image, then from elsewhere in the whole box."""
+        """Failures by gradients: from the unchanged image, then from another start in the full
+        box."""
         budget = Budget(gradients=gradients)
         adam = AdamAscent(step_size=3.0 / gradients)
         first, queries_spent = self._narrowed(box, right, adam, budget, rounds)
@@ -381,10 +382,10 @@ class _ShardSearch:
         budget: Budget,
         rounds: int,
     ) -> tuple[Failing, Int[Tensor, " n"]]:
-        """A failure of each image in the smallest box in which one was found, and the questions
-        until its first.
+        """A failure of each image in the smallest box with a failure, and the queries until its
+        first.
 
-        Boxes are halved toward the scale at which searches begin to find; the whole box is last.
+        Boxes are halved toward the scale at which searches begin to succeed; the full box is last.
         """
         count = len(self.images)
         z = torch.zeros(count, box.size)
@@ -444,7 +445,7 @@ class _ShardSearch:
         pattern: Int[Tensor, " n"],
         only: Bool[Tensor, " n"] | None = None,
     ) -> Bool[Tensor, " n"]:
-        """Which images the model misreads under a condition each; `only` these are asked."""
+        """Which images the model misreads under a condition each; `only` these are evaluated."""
         fails = torch.zeros(len(z), dtype=torch.bool, device=z.device)
         rows = torch.arange(len(z), device=z.device)
         rows = rows if only is None else rows[only]

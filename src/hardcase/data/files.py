@@ -480,7 +480,7 @@ class Stream:
         if self._seen.setdefault(row, check) != check:
             raise HardcaseError(
                 f"the image {self.names(row)} of {self.name} has changed since it was first read.",
-                "Findings of two different images would be mixed.",
+                "Failures of two different images would be mixed.",
                 fix="once more, when nothing writes to these images",
             )
         return image

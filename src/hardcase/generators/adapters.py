@@ -251,7 +251,7 @@ class Decoder(NormalCodes):
         super().__init__()
         if not vae.labels:
             raise HardcaseError(
-                "this VAE is not told the class, so it cannot make labelled seeds.",
+                "this VAE does not know the class, so it cannot generate labelled images.",
                 fix="--generator vae:conditional",
             )
         self.vae = vae

@@ -383,7 +383,7 @@ def _conditional(kind: str) -> str:
     """The kind of VAE whose samples have labels."""
     if kind in ("linear", "conv", "hierarchical"):
         raise HardcaseError(
-            f"a VAE of kind {kind} is not told the class, so it cannot make labelled seeds.",
+            f"a VAE of kind {kind} does not know the class: it cannot generate labelled images.",
             fix="--generator vae:conditional",
         )
     return kind or "conditional"

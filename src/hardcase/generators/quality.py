@@ -231,7 +231,7 @@ def check_samples(
         raise HardcaseError(
             f"most of {len(verifiers)} independent networks recognise only {share:.0%} of the"
             f" generator's samples, and {readable:.0%} of real images.",
-            "Seeds would not show what they are called.",
+            "Generated images would not show the class of their label.",
             fix="a generator trained longer, or another --generator; --witness none checks nothing",
         )
     return True
@@ -253,7 +253,7 @@ def generated_seeds(
     labels = torch.tensor([c for c in range(len(real.classes)) if c != target])
     how: dict[str, Any] = {"seed": seed, "device": subject.device}
     if verifiers and not check_samples(net, labels, verifiers, real, **how):
-        _log.warning("networks that would check generated seeds do not know the data")
+        _log.warning("networks that would check generated images do not know the data")
         verifiers = ()
     return verified_seeds(
         net, real.classes, count, subject=subject, verifiers=verifiers, labels=labels, **how

@@ -170,7 +170,7 @@ class Pools:
         self.running.index_put_((rows,), self.running[rows] | active)
 
     def made(self) -> State:
-        """The records made here, oldest first, unfinished ones last."""
+        """The records of this guide, oldest first, unfinished ones last."""
         if not len(self.written):
             return {"vector": self.vectors.flatten(0, 1), "cover": self.covers.flatten(0, 1)}
         total = int(self.written[0])
@@ -229,7 +229,7 @@ class Learning:
     Args:
         parents: Vectors that breed; a pool has twice as many.
         memory: Last records, which breed the next pool.
-        alone: Every seed learns for itself; else a shard shares one pool and hands it on.
+        alone: Every seed learns for itself; else a shard shares a pool and hands it on.
     """
 
     parents: int = 50

@@ -36,7 +36,7 @@ Schedule = Callable[[Entries, Rng], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """TensorFuzz's: evenly one of the last `last` entries or one drawn from all.
+    """TensorFuzz's choice: with equal chance from the last `last` entries, or from all.
 
     Args:
         last: Newest entries that are preferred.

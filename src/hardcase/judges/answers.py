@@ -1,7 +1,7 @@
-"""What people answered about a run: kept with it, and entered into its verdicts.
+"""People's answers about a run: stored with it, and entered into its verdicts.
 
-``RUN/answers.jsonl`` has two lines for every question: how it was drawn, written before it was
-asked, and what was answered. Who asks, and how, is the companion ``hardcase-study``'s affair. A
+``RUN/answers.jsonl`` has two lines for every question: how it was drawn, written before it is
+shown, and the answer. Who asks, and how, is the companion ``hardcase-study``'s affair. A
 person's answer about an image stands in place of the networks' verdict on this image, and changes
 no other.
 """
@@ -26,12 +26,12 @@ from hardcase.types import Verdicts
 FILE = "answers.jsonl"
 NONE = "none"
 UNSURE = "unsure"
-"""Answers that are no classes: nothing of these is seen, or one is not sure."""
+"""Answers that are no classes: none of these is visible, or the person is unsure."""
 
 
 @dataclass(frozen=True, slots=True)
 class PersonAnswer:
-    """What one person said of one image."""
+    """The answer of a person on an image."""
 
     image: str
     said: str
@@ -45,7 +45,7 @@ class PersonAnswer:
 
     @property
     def kept(self) -> bool:
-        """Whether the class of the original was seen."""
+        """Whether the person named the class of the original."""
         return self.said == self.expected
 
     @property
@@ -59,7 +59,7 @@ class PersonAnswer:
 
 
 class AnswerFile:
-    """The answers of one session, written as they come; each line is on disk before it returns.
+    """The answers of a session, written as they come; each line is on disk before it returns.
 
     Args:
         run: The folder of the run.
@@ -72,7 +72,7 @@ class AnswerFile:
         self.rater = rater or f"rater-{self.session}"
 
     def ask(self, image: str, question: Mapping[str, Any]) -> None:
-        """Store what is about to be asked, and how it was drawn."""
+        """Store the next question, and how it was drawn."""
         self._append({"asked": image, "session": self.session, "at": time.time(), **question})
 
     def add(self, given: PersonAnswer) -> None:

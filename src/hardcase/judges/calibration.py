@@ -47,8 +47,8 @@ COUNTS = (
 class People:
     """Images that two people have looked at, and the class that each of them saw; -1: none.
 
-    Where a study knows the seed that each image was made from, each of the two answers is the
-    majority of one half of the raters.
+    Where a study knows the original of each image, each of the two answers is the majority of half
+    of the raters.
     """
 
     x: UInt8[Tensor, "m c h w"]
@@ -76,7 +76,7 @@ class People:
         )
 
     def half(self, number: int) -> People:
-        """Return the same images as one half of the raters (1 or 2) saw them."""
+        """Return the same images with the answers of half 1 or 2 of the raters."""
         answers = (self.rater1, self.rater2)[number - 1]
         return replace(self, rater1=answers, rater2=answers)
 
@@ -87,7 +87,7 @@ class People:
 
     @property
     def domain(self) -> Int[Tensor, " m"]:
-        """1: both raters saw some class; 0: neither did; -1: split."""
+        """1: both raters named a class; 0: neither did; -1: split."""
         return _both_agree(self.rater1 >= 0, self.rater2 >= 0)
 
 
@@ -154,9 +154,9 @@ def read_people(
 
 @dataclass(frozen=True, slots=True)
 class PeopleCounts:
-    """How many people named each class of some images, as soft targets (CIFAR-10H is such a set:
-    J. Peterson et al., "Human uncertainty makes classification more robust", ICCV 2019); the last
-    column counts "none of these".
+    """Counts of people who named each class of an image, as soft targets (CIFAR-10H is such a
+    set: J. Peterson et al., "Human uncertainty makes classification more robust", ICCV 2019); the
+    last column counts "none of these".
     """
 
     x: UInt8[Tensor, "n c h w"]
@@ -164,8 +164,8 @@ class PeopleCounts:
 
     @staticmethod
     def read(file: Path, shape: tuple[int, ...], classes: int) -> PeopleCounts:
-        """Read an npz file of arrays ``images`` and ``counts``, a column per class and perhaps one
-        more for none of them.
+        """Read an npz file of arrays ``images`` and ``counts``, a column per class and perhaps
+        another for none of them.
         """
         arrays = read_arrays(file)
         _require(arrays, ("images", "counts"), str(file), COUNTS)
@@ -197,7 +197,7 @@ class PeopleCounts:
 
     def labels_of(self, train: Images) -> tuple[Images, Float[Tensor, "n k1"]]:
         """Return training images whose label is their row, and the target of each row: people's
-        shares where they were asked, else the class. Other images that they saw are added.
+        shares where they are available, else the class. Other images that they saw are added.
         """
         targets = functional.one_hot(train.y.long(), self.counts.shape[1]).float()
         shares = self.counts / self.counts.sum(1, keepdim=True)
@@ -218,37 +218,37 @@ class PeopleCounts:
 # fitted without that generator. The rules that are kept afterwards are fitted on all images.
 
 ENOUGH = 10
-"""Rules are fitted where people agree on kept, and on lost, for so many images."""
+"""Least number of images with agreement on kept, and on lost, for a fit."""
 FOLDS = 5
 Rules = Mapping[str, DecisionRule]
 
 
 class TooFewRated(HardcaseError):  # noqa: N818 - what is wrong
-    """People have not said enough to fit a judge to it."""
+    """People's answers are too few to fit a judge to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The rules fitted to people, and what is known of their errors (plain values, for a card)."""
+    """The rules fitted to people, and their measured errors (plain values, for a card)."""
 
     rules: dict[str, DecisionRule]
     measured: dict[str, Any]
 
 
 def calibrate(trainings: Sequence[Signals], people: People, rules: Rules) -> Calibration:
-    """Fit scale and thresholds of a kept label to what people said; measure them on what they were
-    not fitted to.
+    """Fit scale and thresholds of a kept label to people's answers; measure them on answers outside
+    the fit.
 
     That is images of other generators; of a study also images of other originals, and the answers
     of the other half of the raters.
 
     Args:
         trainings: What every training of the judge reads from the rated images.
-        people: What they said.
+        people: Their answers.
         rules: The rules of the judge as they are.
 
     Raises:
-        TooFewRated: If people kept, or refused, the label of fewer than `ENOUGH` images.
+        TooFewRated: If people confirmed, or refused, the label of fewer than `ENOUGH` images.
     """
     few = _few(people.label_kept)
     if few:
@@ -287,7 +287,8 @@ def calibrate(trainings: Sequence[Signals], people: People, rules: Rules) -> Cal
 
 
 def _few(truth: Int[Tensor, " m"]) -> str:
-    """How many images people said yes and no of, if these are too few to fit a rule to."""
+    """How many images people answered with yes and with no, if these are too few to fit a rule
+    to."""
     yes = int((truth == 1).sum())
     no = int((truth == 0).sum())
     if min(yes, no) >= ENOUGH:
@@ -304,8 +305,8 @@ def seed_folds(
 ) -> list[tuple[Bool[np.ndarray, " m"], Bool[np.ndarray, " m"]]]:
     """Pairs of (rows to fit, rows to measure) that share no seed image and no generator.
 
-    Each generator's images of each block of seeds are measured once, by rules fitted to the images
-    that other generators made from other seeds; with one generator, to those from other seeds.
+    Each generator's images of each block of seeds are measured once, by rules fitted to images of
+    other generators from other seeds; with a single generator, to those from other seeds.
 
     >>> [(fit.tolist(), measure.tolist()) for fit, measure in seed_folds(["a", "b"], ["s", "t"])][0]
     ([False, True], [True, False])
@@ -328,7 +329,7 @@ def seed_folds(
 
 
 def _folds(people: People) -> tuple[Folds, str]:
-    """Every image is scored once by rules that have seen none of its generator (or seed)."""
+    """Every image is scored once by rules fitted without its generator (or seed)."""
     names = sorted(set(people.generator))
     if people.seed:
         pairs = seed_folds(people.generator, people.seed)
@@ -344,8 +345,8 @@ def _folds(people: People) -> tuple[Folds, str]:
 
 
 def fitted(rules: Rules, trainings: Sequence[Signals], people: People) -> DecisionRule:
-    """Return the rule of a kept label with scale and thresholds that people's answers give;
-    unchanged where they gave one answer only. The mean over the trainings is what counts, as in
+    """Return the rule of the label with scale and thresholds fitted to people's answers; unchanged
+    if all answers are equal. The mean over the trainings is what counts, as in
     `verdict_words`.
     """
     rule = rules["label_kept"]
@@ -384,8 +385,8 @@ def _pooled(
 def _one_rater(
     rules: Rules, trainings: Sequence[Signals], people: People, folds: Folds
 ) -> dict[str, Any]:
-    """How often the judge, fitted to one rater, says what the other one says, beside how often the
-    two say the same; the difference with an interval over images.
+    """Agreement of the judge, fitted to a rater, with the other rater, and agreement of the two
+    raters; the difference with an interval over images.
 
     A smoothed predictor can agree with single people more often than they with each other without
     being right: this shows parity, not truth.

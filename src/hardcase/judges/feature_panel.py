@@ -1,7 +1,7 @@
 """The panel for photographs: probes on features of frozen networks, and their signals.
 
-Where a class has too few images to fit a probe (one photograph per class, as in samples of
-ImageNet), the encoder's own head is the probe, and the images only say what is usual.
+Where a class has too few images to fit a probe (a photograph per class, as in samples of
+ImageNet), the encoder's head is the probe, and the images only determine the usual distances.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _shape(normed: Tensor) -> Float[Tensor, " m"]:
 
 
 def _neighbours(normed: Tensor) -> list[Float[Tensor, " m"]]:
-    """How alike a pixel and the one beside, below and across are."""
+    """Similarity of a pixel and its right, lower and diagonal neighbour."""
     power = normed.flatten(1).square().mean(1) + 1e-3
     pairs = (
         normed[:, :, :, 1:] * normed[:, :, :, :-1],
@@ -96,8 +96,8 @@ def _contrast(deviation: Tensor) -> list[Float[Tensor, " m"]]:
 
 
 def _colour(x: Tensor) -> list[Float[Tensor, " m"]]:
-    """Light and dark, and how strong the two opponent colours are beside the light;
-    nothing of it in grey images.
+    """Lightness, and the strength of the two opponent colours relative to it; no colour
+    in grey images.
     """
     light = x.mean(1).flatten(1)
     wide = (light.std(1) + 1 / 255).log()
@@ -114,8 +114,8 @@ class Textures(nn.Module):
 
     After A. Mittal, R. Soundararajan, A. Bovik, "Making a 'completely blind' image quality
     analyzer", IEEE SPL 2013. Differences: more scales, robust statistics, colour, a shrunk
-    covariance, and the real pictures are also given blurred, noisy, compressed, darker and
-    brighter, so that sharpness or compression alone makes no picture unlike a photograph.
+    covariance, and the real pictures also enter blurred, noisy, compressed, darker and brighter,
+    so that sharpness or compression alone makes no picture unlike a photograph.
     """
 
     centre: Tensor
@@ -172,19 +172,19 @@ class Textures(nn.Module):
 FEWEST = 3
 """Images of a class from which on a probe is fitted to it."""
 WEAKER = 0.1
-"""A probe whose accuracy on held-out images is this much below the best has no weight."""
+"""A probe whose accuracy on held-out images is this far below the best has no weight."""
 TEXTURED = 256
 """Images, evenly spread, that say what fine structure is usual."""
 LIMIT = 20.0
 """Signals are cut off here."""
 DISAGREE = -1
-"""What is seen where some model families name the expected class first and others do not."""
+"""The class in images on which model families disagree whether the expected class is first."""
 _Self = TypeVar("_Self", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PanelPlan:
-    """How a panel is made."""
+    """Settings of a panel."""
 
     views: tuple[str, ...] = ("plain", "flipped")
     kinds: tuple[str, ...] = ("logistic", "mahalanobis", "nearest")
@@ -195,7 +195,7 @@ USUAL = PanelPlan()
 
 
 class FeaturePanel(SignalSource):
-    """Probes, usual distances and textures; its encoders are beside it and not stored with it."""
+    """Probes, usual distances and textures; its encoders are not stored with it."""
 
     energy: Tensor
     batch = 32
@@ -233,7 +233,7 @@ class FeaturePanel(SignalSource):
     def read_batch(
         self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]
     ) -> tuple[list[Signals], Float[Tensor, "m f"]]:
-        """Return signals (there is one training), and unit features of the deepest layer of every
+        """Return signals (of the single training), and unit features of the deepest layer of every
         encoder side by side, in the first view.
         """
         seen = [[each(VIEWS[view](x)) for view in self.views] for each in self.encoders]
@@ -267,7 +267,7 @@ class FeaturePanel(SignalSource):
 
     def votes(self, seen: Sequence[Sequence[Answer]]) -> Float[Tensor, "l m k"]:
         """Return log-probabilities by every lineage: the mean over the probes that have a weight,
-        and all views, of its networks. A network of unknown model family is one of its own.
+        and all views, of its networks. A network of unknown model family is its only member.
         """
         opinions: dict[str, list[Tensor]] = {}
         for probe in _probes(self.classifiers):

@@ -1,4 +1,4 @@
-"""Features of networks that were trained elsewhere, kept on disk, and probes fitted to them."""
+"""Features of networks that were trained elsewhere, cached on disk, and probes fitted to them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ VIEWS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "plain": lambda x: x,
     "flipped": lambda x: x.flip(3),
 }
-"""What an image is seen as. One view costs one pass of every encoder."""
+"""A view of an image: how an encoder receives it. Each view costs a pass of every encoder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """A frozen network, the layers that are read, and what is known of where it comes from.
+    """A frozen network, the layers that are read, and its origin.
 
-    What it makes of images are pooled features by layer, and the scores of its own head.
+    It returns pooled features by layer, and the scores of its head.
     """
 
     subject: Subject
@@ -58,7 +58,7 @@ class Encoder:
 
     @torch.no_grad()
     def ask(self, x: Float[Tensor, "m c h w"], *, view: str = "plain", batch: int = 32) -> Answer:
-        """Return features and scores of one view, in batches."""
+        """Return features and scores of a view, in batches."""
         parts = list(chunks(len(x), batch)) or [slice(0, 0)]
         seen = [self(VIEWS[view](x[rows])) for rows in parts]
         names = seen[0].activations
@@ -67,7 +67,7 @@ class Encoder:
 
 
 def pooled(output: Tensor) -> Float[Tensor, "m _"]:
-    """Return one row of numbers per image: means over a map, first token and mean of the others,
+    """Return a row of numbers per image: means over a map, first token and mean of the others,
     or the output as it is.
     """
     if output.ndim == 4:
@@ -117,13 +117,12 @@ def depths(net: Subject, x: Float[Tensor, "m c h w"], *, count: int = 3) -> tupl
 
 
 Fired = tuple[str, nn.Module, tuple[int, ...]]
-"""Name, module, and the shape of its output for one image, of which maps of one pixel count as
-rows.
+"""Name, module, and the shape of its output for an image; maps of a single pixel count as rows.
 """
 
 
 def _fired(net: Subject, x: Tensor) -> list[Fired]:
-    """Return every layer with a tensor of its own as output, in the order in which they ran."""
+    """Return every layer with a new tensor as output, in the order in which they ran."""
     fired: dict[str, Fired] = {}
 
     def note(name: str, module: nn.Module, _: object, output: object) -> None:
@@ -148,9 +147,9 @@ def _fired(net: Subject, x: Tensor) -> list[Fired]:
 # images, each written whole, so that interrupted work goes on after the last finished part.
 
 PART = 128
-"""Images in one part: what an interruption can lose."""
+"""Images in a part: what an interruption can lose."""
 OnProgress = Callable[[int, int], None]
-"""Told how many images are done, of how many."""
+"""Called with how many images are done, and with their total."""
 KEYS = "hardcase.keys"
 LOGITS = "hardcase.logits"
 Rows = dict[int, tuple[Mapping[str, Tensor], int]]
@@ -158,7 +157,7 @@ Rows = dict[int, tuple[Mapping[str, Tensor], int]]
 
 
 def features_folder(encoder: Encoder, view: str) -> Path:
-    """Return where the features of this view are kept."""
+    """Return the folder of the features of this view."""
     size = [str(encoder.size)] * bool(encoder.size)
     return cache_folder() / "features" / digest([encoder.hash, *encoder.layers, view, *size])
 
@@ -170,7 +169,7 @@ def kept_features(
     view: str = "plain",
     on_progress: OnProgress | None = None,
 ) -> Answer:
-    """Return features and scores of 8-bit images; what is missing is computed and kept."""
+    """Return features and scores of 8-bit images; missing ones are computed and cached."""
     from safetensors.torch import save
 
     folder = features_folder(encoder, view)
@@ -198,7 +197,7 @@ def kept_features(
 
 
 def _known(folder: Path, keys: Int[Tensor, " n"]) -> Rows:
-    """Read the kept rows of these images; a part is named after the checksum of its content."""
+    """Read the cached rows of these images; a part is named after the checksum of its content."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -221,19 +220,20 @@ def _known(folder: Path, keys: Int[Tensor, " n"]) -> Rows:
 # images they were not fitted to, so that their probabilities mean something.
 
 PER_CLASS = 200
-"""Training images of a class that are kept as neighbours."""
+"""Training images of a class that are stored as neighbours."""
 SHRINK = 0.1
 """Share of the mean variance in a shrunk covariance (O. Ledoit, M. Wolf, 2004, who choose it)."""
 PENALTY = 1e-2
-"""Weight of the squared coefficients of a regression beside the mean loss per image."""
+"""Weight of the squared coefficients of a regression relative to the mean loss per image."""
 WIDEST = 256
-"""Directions in which a covariance is kept, at most."""
+"""Directions in which a covariance is stored, at most."""
 ALL = "all layers"
 _WHOLE = {"counts", "outputs"}
 
 
 class FeatureProbe(nn.Module):
-    """A probe of one encoder; its tensors are buffers, so that a panel is stored as one file."""
+    """A probe of an encoder; its tensors are buffers, so that a panel is stored as a single
+    file."""
 
     kind = ""
     scale: Tensor
@@ -304,9 +304,10 @@ class LogisticProbe(FeatureProbe):
 
 
 class MahalanobisProbe(FeatureProbe):
-    """A Gaussian for each class with one shrunk covariance (after K. Lee et al., NeurIPS 2018).
+    """A Gaussian for each class with a shared shrunk covariance (after K. Lee et al., NeurIPS
+    2018).
 
-    Means of the classes are kept in coordinates in which that covariance is the identity.
+    Means of the classes are stored in coordinates in which that covariance is the identity.
     """
 
     kind = "mahalanobis"
@@ -357,7 +358,7 @@ class NearestProbe(FeatureProbe):
 
 
 class HeadProbe(FeatureProbe):
-    """The network's own last layer: `outputs` are those of its scores that mean the classes."""
+    """The network's last layer: `outputs` are the scores of the classes."""
 
     kind = "head"
 
@@ -384,7 +385,7 @@ def probe_from_card(row: Mapping[str, Any]) -> FeatureProbe:
 
 
 def features_at(seen: Answer, layer: str) -> Float[Tensor, "m f"]:
-    """Return the features of a layer, of all (each made unit length), or the encoder's scores."""
+    """Return the features of a layer, of all (each of unit length), or the encoder's scores."""
     if not layer:
         return seen.logits
     if layer == ALL:

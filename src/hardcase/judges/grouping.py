@@ -36,15 +36,15 @@ MOST = 2000
 
 SMALL = 32
 THUMBNAIL = 8
-"""Where a judge has no features of its own, findings are compared by their pixels; those of more
-than so many pixels a side as thumbnails of so many.
+"""Where a judge has no features, findings are compared by their pixels; larger findings as
+thumbnails with this side.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows of one likely fault: the one in its middle, the one nearest to its seed,
-    how surely it is found again.
+    """Rows of a likely fault: its central row, the row nearest to its seed, and its
+    stability under resampling.
     """
 
     expected: int
@@ -62,8 +62,8 @@ def group_findings(
     these by their pixels.
 
     Returns:
-        Columns for all findings (the group's name, whether one stands for it), and what run.json
-        says of each group.
+        Columns for all findings (the group's name, whether the row represents it), and the entries
+        of run.json on each group.
     """
     rows = accepted.nonzero().squeeze(1)
     names: list[str | None] = [None] * len(accepted)
@@ -155,7 +155,7 @@ def groups(
 
 
 def _labels(x: Float[Tensor, "r f"]) -> Int[Tensor, " r"]:
-    """A cluster for every row; one for all where HDBSCAN finds none."""
+    """A cluster for every row; a single cluster where HDBSCAN finds none."""
     if len(x) < 2 * SMALLEST:
         return torch.zeros(len(x), dtype=torch.int64)
     from sklearn.cluster import HDBSCAN
@@ -176,7 +176,7 @@ def _resampled(
     x: Float[Tensor, "r f"], labels: Int[Tensor, " r"], rng: torch.Generator
 ) -> list[float]:
     """For every cluster the mean, over samples of the rows, of its likeness (Jaccard) to the most
-    alike cluster found.
+    similar cluster.
     """
     kinds = int(labels.max()) + 1
     likeness = torch.zeros(REPEATS, kinds)

@@ -1,9 +1,9 @@
 """Which judge a run gets, by the rows of ``hardcase list judges``, and whether it is independent.
 
 A judge must not have been trained on the run's images, share a network or a model family with the
-search, or be asked about data it was not made for. Where it was trained on what was searched (a
-panel that learned that bending keeps a label cannot be surprised by bent digits), a second one,
-whose training leaves that family of changes out, is asked as well.
+search, or judge data outside its domain. Where its training covers the searched changes (a panel
+that learned that bending keeps a label cannot be surprised by bent digits), a second judge, trained
+without that family of changes, judges as well.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ KNOWN = 0.01
 
 
 def default_judge(run: Run, request: JudgeRequest) -> Judge:
-    """Return the judge that suits a run's images, trained on the split that its own are not from.
+    """Return the judge that suits a run's images, trained on the split that the run does not use.
 
-    Photographs without enough others beside them to fit a panel to are judged by a network alone.
+    Photographs without enough other images for a panel are judged by a network alone.
     """
     wanted = features_of(run, request.features)
     if not wanted:
@@ -138,7 +138,7 @@ def photographs_for(run: Run, request: JudgeRequest) -> TrainedJudge:
     laws=("took no part in the search", "a verdict belongs to an image"),
 )
 def reserved_for(run: Run, request: JudgeRequest) -> ReservedJudge:
-    """Ask one pretrained network that took no part in the search, as it is."""
+    """Judge by a pretrained network that took no part in the search, without training."""
     first, second = _splits_of(run, request)
     wanted = _required_features(run, request)[:1]
     return reserved_judge(_encoders(run, request, wanted, first, second)[0], second)
@@ -218,7 +218,7 @@ def _fitted(
 
 
 def _needed(spec: str, first: ImageSet, second: ImageSet) -> tuple[Images, Images]:
-    """What a network is loaded with: only one that is trained here needs all images."""
+    """The arguments of loading a network: only a network that is trained here needs all images."""
     if spec.startswith("zoo:") and not lineage_of(spec):
         return first.images(), second.images()
     return _sample(first), _sample(second)
@@ -260,7 +260,7 @@ def held_out_judge(run: Run, judge: Judge, request: JudgeRequest) -> TrainedJudg
 
 
 def provenance_of(judge: Judge) -> Provenance:
-    """Return what a judge is made of; of a user's own nothing is known."""
+    """Return the ingredients of a judge; those of a user's judge are unknown."""
     known: Provenance = getattr(judge, "provenance", Provenance())
     return known
 
@@ -285,7 +285,8 @@ def held_out_in_words(entry: Mapping[str, Any]) -> str:
 
 
 def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return whose features judge a run: those given, its own, or for photographs the best."""
+    """Return whose features judge a run: those that the user named, those of the run, or for
+    photographs the best."""
     if given:
         return tuple(given)
     stated = tuple(run.record.get("judge_features") or ())
@@ -381,7 +382,7 @@ def _equal(now: torch.Tensor, stored: torch.Tensor) -> list[bool]:
 
 
 def check(run: Run, known: Provenance) -> None:
-    """Refuse a judge that may not judge a run, by what it is made of."""
+    """Refuse a judge that may not judge a run, by its ingredients."""
     given = (*run.record["shape"], len(run.record["classes"]))
     if known.image is not None and known.image != given:
         shapes = ["{} x {} x {} with {} classes".format(*each) for each in (given, known.image)]
@@ -397,7 +398,7 @@ def check(run: Run, known: Provenance) -> None:
 
 
 def _took_no_part(run: Run, names: Mapping[str, str]) -> None:
-    """Refuse a judge one of whose networks (name by hash) the search has used."""
+    """Refuse a judge if the search has used any of its networks (name by hash)."""
     used = _hashes(run.record.get("hashes") or {})
     for role, digest in used.items():
         if digest in names:
@@ -488,7 +489,7 @@ def independence(run: Run, judge: Provenance) -> dict[str, Any] | None:
 
 
 def independence_in_words(entry: Mapping[str, Any] | None) -> list[str]:
-    """Return the same in lines for people, one for each of the four parts."""
+    """Return the same in lines for people, a line for each of the four parts."""
     if not entry:
         return []
     names = {
@@ -504,7 +505,7 @@ def independence_in_words(entry: Mapping[str, Any] | None) -> list[str]:
         )
     lineage = "lineage: " + ", ".join(f"{role} {text}" for role, text in names.items())
     if entry["lineage"].get("model") in (entry["lineage"].get("witnesses") or ()):
-        lineage += "; a witness is of the subject's own"
+        lineage += "; one witness belongs to the model's family"
     trained_on = f"witnesses were trained on: {entry['trained_on']['witnesses']}"
     searched = " and ".join(entry["trained_on"]["searched"])
     if searched:

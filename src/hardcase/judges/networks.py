@@ -43,7 +43,7 @@ def spread(
 
 
 def even(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
-    """Contrast and brightness made alike: a grey or a dim image looks like one that is neither."""
+    """Normalise contrast and brightness: a grey or dim image looks like a bright one."""
     low, high = spread(x)
     return ((x - low) / (high - low).clamp_min(FAINT)).clamp(0, 1)
 
@@ -70,7 +70,7 @@ HIDDEN = 400
 
 
 class Density(nn.Module):
-    """One hidden layer on either side of the code.
+    """A hidden layer on either side of the code.
 
     `level` and `slope` say what real images of a complexity cost.
     """
@@ -136,7 +136,7 @@ class Density(nn.Module):
             getattr(self, name).copy_(value)
 
     def likeness(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, " m"]:
-        """How much cheaper than real images of its complexity, in their spreads; below -2:
+        """Saving in coding cost against real images of its complexity, in their spreads; below -2:
         unlikely; never above 1.
         """
         cost, complexity = self.cost(x)
@@ -154,7 +154,7 @@ FEATURES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConfig:
-    """One member of the ensemble."""
+    """A member of the ensemble."""
 
     view: str
     kernel: int = 5
@@ -174,11 +174,12 @@ PHOTO_PANEL = (
     MemberConfig(view="plain", width=64, deep=True),
     MemberConfig(view="plain", width=64, deep=True, attack=0.25),
 )
-"""For colour on a GPU: residual networks, one trained against small L2 attacks."""
+"""For colour on a GPU: residual networks, one of them trained against small L2 attacks."""
 
 
 class Member(nn.Module):
-    """Convolutions, a dense layer of features, and a last output beside the classes: "nothing".
+    """Convolutions, a dense layer of features, and a last output in addition to the classes:
+    "nothing".
 
     It answers with the mean over an image and the same image moved by a pixel, a deep one over an
     image and its mirror image.
@@ -241,7 +242,7 @@ def _plain(config: MemberConfig, channels: int, size: int) -> nn.Sequential:
 
 
 class _Shortcut(nn.Module):
-    """Two convolutions beside a shortcut."""
+    """Two convolutions with a shortcut."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -279,13 +280,13 @@ def _convolved(before: int, width: int, kernel: int = 3, stride: int = 1) -> lis
 # The ensemble as one source of signals.
 
 REFERENCES = 10_000
-"""Real images whose features are kept to measure nearness."""
+"""Real images whose features are stored to measure nearness."""
 
 
 class Panel(SignalSource):
-    """Members, density and references as one network, so that it is stored and loaded as one file;
-    it remembers some of the images that it learned from. The members come from several
-    `trainings`, each with all views and with made images of its own.
+    """Members, density and references as a single network, so that it is stored and loaded as a
+    file; it holds features of training images. The members come from `trainings`
+    trainings, each with all views and with newly made images.
     """
 
     references: Tensor

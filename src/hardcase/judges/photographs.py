@@ -1,8 +1,8 @@
 """Judges of photographs by networks that others have trained and that took no part in the search.
 
-`feature_judge` reads their features, fitted to photographs that are no images, and is kept in the
-cache. For `reserved_judge` nothing has to be made: one network reads photographs of ImageNet's kind
-as it is, so a run is judged in seconds.
+`feature_judge` reads their features, is fitted to photographs outside the run, and stored in the
+cache. `reserved_judge` needs no training: a single network classifies photographs of ImageNet's
+kind, so a run is judged in seconds.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ TOP = 5
 
 @dataclass(frozen=True, eq=False)
 class ReservedJudge:
-    """One network of another model family than any that the search has used.
+    """A network of another model family than any that the search has used.
 
-    The label is kept where the network's first answer, over an image and its mirror image, is the
-    label; it is lost where the label is not among its first five although it reads the original
-    rightly; it is unsure between. `outputs` are those that mean the classes.
+    The label counts as kept where the network's first answer, over an image and its mirror image,
+    is the label; it is lost where the label is not among its first five although it reads the
+    original rightly; it is unsure between. `outputs` are those that mean the classes.
     """
 
     encoder: Encoder
@@ -79,7 +79,7 @@ class ReservedJudge:
 
     @property
     def provenance(self) -> Provenance:
-        """What it is made of, which must have had no part in a search."""
+        """Its ingredients, which must have had no part in a search."""
         return Provenance(
             networks={self.encoder.hash: self.encoder.spec},
             lineages=tuple(filter(None, [self.encoder.lineage])),
@@ -124,7 +124,7 @@ def _read(
 ) -> tuple[Float[Tensor, "m k"], Float[Tensor, "m f"]]:
     """Return log-probabilities of the run's classes, and the network's deepest features.
 
-    Batches are filled up, so that no answer hangs on how many images are asked about.
+    Batches are filled up, so that no answer depends on the number of images.
     """
     images = from_bytes(x.to(net.subject.device))
     batch = max(32, tile_rows(images.device))
@@ -156,7 +156,7 @@ def encoder_of(
 
 
 def head_of(each: Encoder, train: ImageSet) -> Int[Tensor, " k"] | None:
-    """Return the output of an encoder that means each class, if it has one for all of them."""
+    """Return the output of an encoder for each class, if it has outputs for all of them."""
     names = each.subject.class_names
     if not names:
         return None
@@ -172,12 +172,12 @@ def head_of(each: Encoder, train: ImageSet) -> Int[Tensor, " k"] | None:
 NAME = "features"
 FEWEST_IMAGES = 20
 EXAMINED = 96
-"""Real images of which the images of the exam are made, four of each."""
+"""Real images from which the images of the exam are synthesised, four of each."""
 VOTES: Mapping[str, Mapping[str, float]] = {
     "label_kept": {"classifiers": 1.0, "neighbours": 0.5},
     "domain": {"something": 0.5, "nearness": 1.0, "likeness": 0.5, "contrast": 0.25},
 }
-"""How much each signal counts, in units of its spread over made images; fixed, not fitted."""
+"""Weight of each signal, in units of its spread over synthetic images; fixed, not fitted."""
 
 
 def feature_judge(
@@ -201,7 +201,7 @@ def feature_judge(
         device: Where it computes.
         offline: Fetch nothing.
         encoders: The same networks, where they are loaded already.
-        progress: Told whose features are read, and how far that is.
+        progress: Called with the network whose features are read, and with the share that is done.
 
     Raises:
         HardcaseError: If there are too few images, or a network's layers cannot be read.

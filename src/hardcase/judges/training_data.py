@@ -1,7 +1,7 @@
-"""Images with known answers, made from real ones: what judges are trained on and examined with.
+"""Images with true answers, synthesised from real images, on which judges are trained and examined.
 
 Label-preserving augmentations, interpolations between two images, and corruptions after which
-nothing is left to see. `FAMILIES` says, in the one place where that is said, which augmentations
+nothing is left to see. `FAMILIES` is the only list of which augmentations
 and corruptions a judge is trained on and which part of an appearance space each belongs to.
 """
 
@@ -42,14 +42,14 @@ def background(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c 1 1"]:
 
 
 def content(x: Float[Tensor, "m c h w"]) -> Float[Tensor, " m"]:
-    """How much there is beside the background."""
+    """Share of the image that is no background."""
     return (x - background(x)).abs().flatten(1).sum(1)
 
 
 def with_shades_of(
     x: Float[Tensor, "m c h w"], model: Float[Tensor, "m c h w"]
 ) -> Float[Tensor, "m c h w"]:
-    """`x` with its pixels' order kept and their values taken from `model`: the same histogram,
+    """`x` with the rank order of its pixels and the values of `model`: the same histogram,
     channel by channel.
     """
     shades = model.flatten(2).sort(2).values
@@ -72,11 +72,11 @@ class Codec(Protocol):
 def interpolate(
     x: Float[Tensor, "m c h w"], other: Float[Tensor, "m c h w"], codes: Codec, rng: torch.Generator
 ) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, " m"]]:
-    """An image somewhere between `x` and `other`, and how much of it is `x` to the eye (0 to 1).
+    """An image between `x` and `other`, and its visual share of `x` (0 to 1).
 
-    Half of them lie between the codes of a generative model (for grey images; a small model makes
-    nothing of colour ones), the others are mixed after a blur and given back the shades of an image
-    (which makes whole strokes of them), joined along a wavy line, or laid over each other.
+    Half of them lie between the codes of a generative model (for grey images; a small model cannot
+    do this in colour), the others are mixed after a blur and get the shades of an image again
+    (which forms strokes), joined along a wavy line, or laid over each other.
     """
     dice = RowSampler(len(x), rng)
     share = dice()
@@ -113,7 +113,7 @@ def mirror(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "
 
 def retouch(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
     """Blur or sharpness, thickness, contrast and light, stains, noise and a small patch,
-    each for some of the images.
+    each on a random part of the images.
     """
     dice = RowSampler(len(x), rng)
     x = x + (binomial(x) - x) * dice.chance(0.3) * dice(-0.5, 1.3)
@@ -128,15 +128,15 @@ def retouch(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, 
 
 
 def cover(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
-    """A rectangle of noise or of one shade, up to half as long and wide as the image, on most of
-    the images.
+    """A rectangle of noise or of uniform shade, up to half as long and wide as the image, on most
+    of the images.
     """
     return _patch(x, RowSampler(len(x), rng), share=0.8, largest=0.45)
 
 
 def camera_processed(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
-    """Pictures as cameras and files make them: each darker or brighter, some blurred,
-    noisy or compressed.
+    """Pictures as cameras and files make them: each darker or brighter, at random
+    blurred, noisy or compressed.
     """
     dice = RowSampler(len(x), rng)
     x = (x * 2 ** dice(-0.7, 0.7)).clamp(0, 1)
@@ -147,7 +147,7 @@ def camera_processed(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float
 
 
 def _patch(x: Tensor, dice: RowSampler, share: float = 0.3, largest: float = 0.33) -> Tensor:
-    """A small rectangle of noise or of one shade, anywhere."""
+    """A small rectangle of noise or of uniform shade, anywhere."""
     _, _, height, width = x.shape
     down = torch.arange(height, device=x.device)[None, None, :, None] + 0.5
     right = torch.arange(width, device=x.device)[None, None, None, :] + 0.5
@@ -170,7 +170,7 @@ def corrupt(x: Float[Tensor, "m c h w"], codes: Codec, rng: torch.Generator, *, 
 
 
 def _blank(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
-    """One shade, or almost: a trace of noise and of the image."""
+    """A nearly uniform shade: a trace of noise and of the image."""
     shade = dice() * dice.chance(0.5)
     return _whole((shade + 0.02 * dice() * dice.normal(*x.shape) + dice(0.0, 0.06) * x).clamp(0, 1))
 
@@ -215,7 +215,7 @@ def _shuffle(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
 
 
 def _collage(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
-    """The upper or the left half of one image and the other half of another one."""
+    """The upper or the left half of an image and the other half of another image."""
     down = torch.arange(x.shape[2], device=x.device)[:, None] < x.shape[2] / 2
     right = torch.arange(x.shape[3], device=x.device)[None, :] < x.shape[3] / 2
     half = torch.where(dice.chance(0.5) > 0, down, right)
@@ -232,7 +232,7 @@ def _invert(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
 
 
 def _black(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
-    """So much light taken away, unevenly, that only the brightest spots are left."""
+    """Darken unevenly until only the brightest spots are left."""
     darker = x * (1 - 0.6 * cloud(x, 3 + dice.one_of(10), dice)) - dice(0.3, 0.95)
     left = (darker > 0.02).flatten(1).sum(1) / (x > 0.2).flatten(1).sum(1).clamp_min(1)
     return (darker.clamp_min(0) * (1 + 2 * dice() * dice.chance(0.5))).clamp(0, 1), _falling(
@@ -259,7 +259,7 @@ def _fold(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
 
 
 def _soften(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
-    """Reduced to a few pixels and enlarged again."""
+    """Reduce to a handful of pixels and enlarge again."""
     cells = 2 + dice.one_of(4)
     small = functional.adaptive_avg_pool2d(x, cells)
     made = functional.interpolate(
@@ -303,17 +303,17 @@ CORRUPTIONS: dict[str, Corruption] = {
     "scrambled": _shuffle_codes,
 }
 OFTEN = ("near-black", "erased")
-"""Drawn twice as often: the line between seen and not seen runs through them."""
+"""Corruptions that are drawn twice as often: the limit of readability runs through them."""
 SHARED = ("collage", "overlay", "scrambled")
-"""Made of an image and the one before it: what is left belongs to both."""
+"""Corruptions that combine an image with its predecessor: the rest belongs to both."""
 SEEN_BY_PEOPLE = ("collage", "overlay", "inverted")
 """Of photographs these still show something to people."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedFamily:
-    """A family of changes that a judge is trained on: how an image is changed so that its label is
-    kept, and the corruptions after which it is lost.
+    """A family of changes that a judge is trained on: label-preserving changes of an image, and the
+    corruptions after which the label is lost.
     """
 
     change: Callable[[Tensor, torch.Generator], Tensor]
@@ -336,7 +336,7 @@ FAMILIES: dict[str, TrainedFamily] = {
         words=("blurred", "light and contrast", "noise"),
     ),
 }
-"""What the panel is trained on; a held-out judge leaves out one family or more."""
+"""The families of the panel; a held-out judge leaves out at least a family."""
 
 
 def families_of_space(text: str) -> dict[str, list[str]]:
@@ -352,7 +352,7 @@ def families_of_space(text: str) -> dict[str, list[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What a training batch is made of; the rest is only augmented."""
+    """The composition of a training batch; the rest is only augmented."""
 
     interpolated: float = 0.125
     corrupted: float = 0.25
@@ -369,7 +369,8 @@ def training_batch(
     shares: Shares,
     held_out: Collection[str] = (),
 ) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, "m k1"]]:
-    """Return made images and their soft targets: shares of the classes, last the share of none."""
+    """Return synthetic images and their soft targets: shares of the classes, last the share of
+    none."""
     corrupted = int(len(x) * shares.corrupted)
     start = len(x) - corrupted
     augmented = start - int(len(x) * shares.interpolated)
@@ -407,8 +408,8 @@ def _between_classes(
     codes: Codec,
     rng: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Interpolate with any image, every second one with the nearest image of another class: shapes
-    on the boundary.
+    """Interpolate with any image, every second image with the nearest image of another class:
+    shapes on the boundary.
     """
     if not len(x):
         return x, targets
@@ -427,8 +428,8 @@ def _between_classes(
 def _corrupted_part(
     x: Tensor, targets: Tensor, codes: Codec, rng: torch.Generator, held_out: Collection[str]
 ) -> tuple[Tensor, Tensor]:
-    """Corrupt images; what is not lost still belongs to the class, shared with the image laid
-    beside it.
+    """Corrupt images; the remaining share belongs to the class, shared with the image that is
+    combined with it.
     """
     if not len(x):
         return x, targets
@@ -451,15 +452,15 @@ def _kinds(kinds: Iterable[str], held_out: Collection[str]) -> list[str]:
 # Exams: made images of which it is known whether they belong to the domain and keep their label.
 
 SURE = 0.85
-"""An interpolation or a corruption counts where it is at least so much one thing or the other;
-between, nobody can say.
+"""An interpolation or a corruption enters if it is clearly either class; between, the answer is
+undefined.
 """
 SMALL = Bend(turn=6, stretch=0.06, shear=0.05, move=0.04, wave=0.006)
 
 
 @dataclass(frozen=True, slots=True)
 class Exam:
-    """Images, the class each should show, and the truth: 1 yes, 0 no, -1 not known."""
+    """Images, the class each should show, and the truth: 1 yes, 0 no, -1 unknown."""
 
     x: Float[Tensor, "m c h w"]
     expected: Int[Tensor, " m"]
@@ -468,7 +469,7 @@ class Exam:
 
 
 class _PixelCodes:
-    """Images as their own codes, for corruptions that shuffle codes."""
+    """The identity as a codec, for corruptions that shuffle codes."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape

@@ -77,7 +77,7 @@ _COLUMNS = {
     ),
 }
 AT_ONCE = 2**26
-"""Pixel values of the findings that a judge is asked about at once."""
+"""Pixel values of the findings that a judge receives at once."""
 
 
 def judge(
@@ -99,13 +99,13 @@ def judge(
             ``file.py:name``, or the folder of a trained judge; without it the judge of the run's
             data, trained if missing.
         features: Networks whose features the judge of the run's data reads, such as
-            ``zoo:resnet50-imagenet``; for photographs the best one at hand by default.
+            ``zoo:resnet50-imagenet``; for photographs the best available by default.
         calibrate: The folder of a study, or a file of images that people have rated; the judge is
-            fitted to them and keeps that, and the run keeps what a study's people said of it.
+            fitted to them and stores the fit, and the run stores a study's answers about it.
         people: An npz file of images and how many people named each class of them; the judge of
             the run's data is trained with these as its targets.
         device: Where a judge computes.
-        progress: Told how its training goes.
+        progress: Called with the progress of its training.
         allow_changes: Keep other verdicts than the same judge gave before.
 
     Returns:
@@ -145,7 +145,7 @@ def judge_named(spec: str | None, run: Run | None, request: JudgeRequest) -> Jud
         spec: A row of ``hardcase list judges``, ``file.py:name``, the folder of a trained judge,
             or None for the judge of the run's data.
         run: The run that it will judge.
-        request: How it is made.
+        request: The settings of the judge.
     """
     if spec is None and run is not None:
         return default_judge(run, request)
@@ -181,7 +181,7 @@ def with_people(
     device: torch.device | str = "cpu",
     log: Callable[[str], None] = lambda text: None,
 ) -> Judge:
-    """Fit a judge to what people said; of a study, each run keeps what they said of it."""
+    """Fit a judge to people's answers; each run of a study stores the answers about it."""
     fit: Callable[..., Judge] | None = getattr(judge, "calibrate", None)
     if fit is None:
         raise HardcaseError("only a trained judge can be calibrated.", fix="leave out --judge")
@@ -258,7 +258,7 @@ def judge_run(
         changed = _count_changed(run, run.verdicts, columns, by)
     if changed and strict_arithmetic() and not allow_changes:
         raise HardcaseError(
-            f"the judge says something else of {changed} of {len(run)} findings than it did"
+            f"the judge says something else of {changed} of {len(run)} failures than it did"
             " before.",
             "Weights and source are the same, so what it answers hangs on something else.",
             "The verdicts from before are kept.",
@@ -325,7 +325,7 @@ def _count_changed(
     columns: Mapping[str, Sequence[Any]],
     by: Identity,
 ) -> int:
-    """Return of how many findings the same judge said something else before."""
+    """Return on how many findings the same judge gave another verdict before."""
     if run.judged_by is None or run.judged_by.digest != by.digest:
         return 0
     now = zip(columns["id"], columns["verdict"], strict=True)
@@ -341,7 +341,7 @@ def finish(
     train: bool = False,
     images: Splits | None = None,
 ) -> Run:
-    """Judge a run at its end if its judge is there, else say which command trains one."""
+    """Judge a run at its end if its judge is stored, else log the command that trains it."""
     if not len(run) and not run.record.get("risk"):
         return run
     request = JudgeRequest(device=device, progress=progress, images=images, train=train)
@@ -358,7 +358,7 @@ def finish(
 
 
 def pairs_of(run: Run, rows: Sequence[int]) -> ImagePairs:
-    """Return findings of a stored run beside the images that they were made from."""
+    """Return findings of a stored run with their originals."""
     table = run.findings.take(pa.array(rows, pa.int64()))
     places = [run.seed_rows[name] for name in table["original"].to_pylist()]
     x = original = torch.zeros(0, *run.record["shape"], dtype=torch.uint8)

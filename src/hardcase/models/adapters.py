@@ -2,7 +2,7 @@
 exported programs, functions, files of weights; and what can be put around any model: a memory of
 its answers, patience, labels alone.
 
-Networks are asked in their own number type (half and bfloat16 included) and answer in float32. What
+Networks are called in their number type (half and bfloat16 included) and answer in float32. What
 they return may be a tensor, a tuple, a dictionary or an object with ``logits``.
 """
 
@@ -45,7 +45,7 @@ SURE = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """How a model is asked that may be slow, far away or costly."""
+    """How to call a model that may be slow, far away or costly."""
 
     batch: int = 32
     """Images per request."""
@@ -67,7 +67,7 @@ class ClientConfig:
 
 
 class ModelWrapper:
-    """A model around another one; `tally` counts what answers take, for all layers."""
+    """A wrapper around a model; `tally` counts calls and seconds, for all layers of wrappers."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -127,7 +127,7 @@ class Cached(ModelWrapper):
 
 
 class LabelOnly(ModelWrapper):
-    """Forgets all but the label, as if the model said no more.
+    """Reduces answers to the label, as if the model returned no more.
 
     Args:
         model: The model that is wrapped.
@@ -155,7 +155,7 @@ class Retrying(ModelWrapper):
     Args:
         model: The model that is wrapped.
         timeout: Seconds after which a call in this process is broken off.
-        piece: Rows that are asked for together when a call has failed, before they are halved.
+        piece: Rows of a call after a failed call, before calls are halved.
     """
 
     def __init__(self, model: Model, timeout: float | None = None, piece: int = 2**30) -> None:
@@ -188,7 +188,7 @@ class Retrying(ModelWrapper):
         return answer
 
     def _apart(self, x: Tensor, reason: Unanswered) -> Tensor:
-        """Ask for smaller and smaller parts until it is known which rows are to blame."""
+        """Call with smaller and smaller parts until the rows at fault are identified."""
         if len(x) > 1:
             size = self.piece if len(x) > self.piece else (len(x) + 1) // 2
             return torch.cat([self._part(x[part]) for part in chunks(len(x), size)])
@@ -217,14 +217,14 @@ class Retrying(ModelWrapper):
 
 def _silent(name: str, why: str) -> HardcaseError:
     return HardcaseError(
-        f"the subject {name} does not answer any more: {why}",
+        f"the model {name} does not answer any more: {why}",
         "Shards that were finished are stored.",
         fix="see to the model, then go on",
     )
 
 
 KEYS = ("logits", "scores", "output", "outputs", "out", "class_logits", "predictions", "prediction")
-"""Under which a dictionary or an object holds one row of class scores for each image."""
+"""Keys under which a dictionary or an object holds a row of class scores for each image."""
 
 
 def logits_of(returned: Any) -> Tensor:
@@ -254,7 +254,8 @@ def logits_of(returned: Any) -> Tensor:
 
 
 class Adapted(nn.Module):
-    """A network that is asked in its own type, perhaps in calls of `rows`, and returns float32."""
+    """A network that is called in its number type, perhaps in calls of `rows`, and returns
+    float32."""
 
     def __init__(self, net: nn.Module, *, rows: int | None = None) -> None:
         super().__init__()
@@ -281,7 +282,7 @@ class Adapted(nn.Module):
             return Adapted(copy.deepcopy(self.net, memo), rows=self.rows).train(self.training)
 
     def train(self, mode: bool = True) -> Adapted:
-        """As `nn.Module.train`; an exported program has one mode only and keeps it."""
+        """As `nn.Module.train`; an exported program has a single mode and stays in it."""
         self.training = mode
         with suppress(NotImplementedError):
             self.net.train(mode)
@@ -339,8 +340,8 @@ def is_model(thing: Any) -> bool:
 def function_model(
     function: Any, example: Float[Tensor, "m c h w"], name: str = "", **how: Any
 ) -> Model:
-    """A model of a function of tensors, or of arrays where it does not answer tensors; `how` it is
-    asked as `Subject` takes it.
+    """A model of a function of tensors, or of arrays where it does not answer tensors; `how` as for
+    `Subject`.
     """
     if not callable(function) or isinstance(function, type):
         raise HardcaseError(
@@ -381,7 +382,7 @@ def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
 
 
 def from_model_file(path: Path) -> nn.Module:
-    """A network that a file holds whole: TorchScript, or a ``torch.export`` (``.pt2``)."""
+    """A network that a file holds with its code: TorchScript, or a ``torch.export`` (``.pt2``)."""
     if not path.is_file():
         raise HardcaseError(f"there is no file {path}.")
     require_consent(path)
@@ -430,7 +431,7 @@ def own_names(thing: Any) -> tuple[str, ...]:
 
 
 def timm_config(thing: object, config: Any = None) -> dict[str, Any]:
-    """What timm says of a network's preprocessing, or the configuration given, as a dictionary."""
+    """timm's configuration of a network's preprocessing, or `config`, as a dictionary."""
     found = config or getattr(thing, "pretrained_cfg", None) or getattr(thing, "default_cfg", {})
     if isinstance(found, Mapping):
         return dict(found)
@@ -438,7 +439,7 @@ def timm_config(thing: object, config: Any = None) -> dict[str, Any]:
 
 
 def _fixed_rows(program: torch.export.ExportedProgram) -> int | None:
-    """The batch size that an exported program was made for, if it takes no other."""
+    """The batch size of an exported program, if it takes no other."""
     wanted = set(program.graph_signature.user_inputs)
     inputs = [
         node for node in program.graph.nodes if node.op == "placeholder" and node.name in wanted
@@ -448,7 +449,7 @@ def _fixed_rows(program: torch.export.ExportedProgram) -> int | None:
 
 
 def without_trainer(module: nn.Module) -> nn.Module:
-    """A Lightning module apart from its trainer, which cannot be copied."""
+    """A Lightning module without its trainer, which cannot be copied."""
     if not (hasattr(module, "training_step") and hasattr(module, "configure_optimizers")):
         return module
     alone = copy.copy(module)
@@ -473,7 +474,7 @@ _FRAMEWORKS = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "b
 
 
 def _source(function: Callable[..., Any]) -> str:
-    """What tells one function from another: its source, or its name where there is none."""
+    """What identifies a function: its source, or its name if the source is unavailable."""
     try:
         return digest([inspect.getsource(function)])
     except (OSError, TypeError):
@@ -536,8 +537,8 @@ def state_of(content: Any, where: str = "the checkpoint") -> State:
 
 
 def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the weights") -> str:
-    """Load weights into `net`, prefixes such as ``module.`` taken off or put on; return what was
-    done to make them fit, in words.
+    """Load weights into `net`, removing or adding prefixes such as ``module.``; return the changes
+    in words.
 
     All weights of the network must be there; others in the file are left out and counted.
     """
@@ -577,7 +578,7 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
 
 
 def _renamed(own: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[str, State]:
-    """The weights under the network's names, and the prefix taken off (``-``) or put on (``+``)."""
+    """The weights under the network's names, and the removed (``-``) or added (``+``) prefix."""
     votes = Counter[str]()
     votes.update({"": sum(name in own for name in state)})
     votes.update(_prefixes(own, state, "-"))

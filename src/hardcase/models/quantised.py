@@ -1,7 +1,7 @@
 """Lower-precision copies of a network, by rounding.
 
 Ranges come from calibration images once, never from the batch, so a row's answer does not depend on
-its neighbours. Gradients pass straight through the rounding, and sums are taken in float32.
+its neighbours. Gradients pass straight through the rounding, and sums are in float32.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def int8(model: Network, images: Float[Tensor, "n c h w"]) -> Network:
 
 
 def lowered(model: Network, precision: str, images: Float[Tensor, "n c h w"]) -> Network:
-    """The copy that `precision` names; `images` calibrate the one that needs ranges."""
+    """The copy that `precision` names; `images` calibrate a precision that needs ranges."""
     if precision not in PRECISIONS:
         raise choice("precision", precision, PRECISIONS)
     if precision == "int8":

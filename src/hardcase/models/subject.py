@@ -23,13 +23,14 @@ CHANNELS = ("rgb", "bgr", "grey", "colour", "last")
 """What a network may want of images: blue first, their luma, grey ones three times, channels last.
 """
 BINARY = ("binary", "binary-sigmoid", "binary-first", "binary-sigmoid-first")
-"""One output for two classes: a logit or a probability, of the second class or of the first."""
+"""A single output for two classes: a logit or a probability, of the second class or of the
+first."""
 OUTPUTS = ("logits", "probabilities", "sigmoid", *BINARY)
 LUMA = (0.299, 0.587, 0.114)
 FIRST = 16
-"""Images of the first call whose answer is kept."""
+"""Images of the first call whose answer is stored."""
 LOOPING = 900.0
-"""Seconds after which a call of a network is taken for one that never ends."""
+"""Seconds after which a call of a network counts as endless."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class Subject(nn.Module):
     """Any `torch.nn.Module` that maps normalised images to logits, as a frozen copy.
 
     It is always in evaluation mode. A network that cannot be copied (it holds a lock, a socket, an
-    open file) is asked itself, in this process only: each call leaves its mode as it was, and
+    open file) is called itself, in this process only: each call leaves its mode as it was, and
     raises if its weights are not those of the beginning.
     Normalisation is applied here, so that everything outside works on images in [0, 1].
 
@@ -49,12 +50,12 @@ class Subject(nn.Module):
         classes: Names of its outputs, where they are not those of the data.
         name: Name in run folders and reports.
         outputs: ``logits``; ``probabilities`` of a softmax or ``sigmoid``, which are inverted;
-            ``binary`` for one logit of the second of two classes, ``binary-sigmoid`` for one
-            probability, with ``-first`` of the first class.
+            ``binary`` for a single logit of the second of two classes, ``binary-sigmoid`` for
+            a single probability, with ``-first`` of the first class.
         device: Where it runs; by default where its weights are.
-        channels: ``rgb``; ``bgr`` for a network that wants blue first, ``grey`` for one that takes
-            the luma of colours, ``colour`` for one that takes grey images three times, ``last`` for
-            N x H x W x C. `mean` and `std` are in the order of the network.
+        channels: ``rgb``; ``bgr`` for a network that wants blue first, ``grey`` for a network that
+            takes the luma of colours, ``colour`` for a network that takes grey images three times,
+            ``last`` for N x H x W x C. `mean` and `std` are in the order of the network.
 
     Example:
         >>> import torch
@@ -67,9 +68,9 @@ class Subject(nn.Module):
 
     offers: Offer = "gradients"
     sizing = ""
-    """How images are prepared for it, as the words after ``folder:PATH?``; empty: not known."""
+    """The preparation of its images, as the words after ``folder:PATH?``; empty: unknown."""
     card: Mapping[str, Any] = MappingProxyType({})
-    """What is known of its training, where it was trained here."""
+    """The record of its training, if hardcase trained it."""
     mean: Tensor
     std: Tensor
 
@@ -136,7 +137,7 @@ class Subject(nn.Module):
 
     @cached_property
     def weights(self) -> str:
-        """A digest of its parameters alone: the same for one network under two names."""
+        """A digest of its parameters alone: the same for a network under two names."""
         return digest_values(self.net.parameters())
 
     @property
@@ -177,7 +178,7 @@ class Subject(nn.Module):
         return Answer(torch.cat([part.logits for part in parts]), seen)
 
     def _tile(self, batch: Float[Tensor, "m c h w"], rows: int, taps: Mapping[str, Tap]) -> Answer:
-        """The answer to the first rows of one call, which is padded to whole tiles."""
+        """The answer to the first rows of a call, which is padded to complete tiles."""
         images = batch
         if not self._plain:
             images = prepared(batch, self.mean, self.std, self.channels)
@@ -215,8 +216,8 @@ class Subject(nn.Module):
 
     @torch.no_grad()
     def drift(self) -> float:
-        """How far its answer to the first images it was ever asked about lies from what it was, in
-        shares of the spread of that answer; 0 of a network that is a function of its image.
+        """Change of its answer to the images of the first call, relative to the spread of that
+        answer; 0 for a network that is a function of its image.
         """
         if self._first is None:
             return 0.0
@@ -273,7 +274,7 @@ def prepared(
     std: Float[Tensor, "1 d 1 1"],
     channels: str,
 ) -> Tensor:
-    """Images in [0, 1] as a network wants them: its channels (one of `CHANNELS`), normalised, in
+    """Images in [0, 1] as a network wants them: its channels (a kind of `CHANNELS`), normalised, in
     its order of axes.
     """
     if channels == "bgr":
@@ -300,12 +301,12 @@ def in_evaluation_mode(net: nn.Module) -> Iterator[nn.Module]:
 
 
 def is_softmax(scores: Float[Tensor, "n k"]) -> bool:
-    """Whether every row is non-negative and sums to one: a softmax's output rather than logits."""
+    """Whether every row is non-negative and sums to 1: a softmax's output rather than logits."""
     return bool((scores >= 0).all() and (scores.sum(1) - 1).abs().max() < 1e-3)
 
 
 def as_logits(scores: Float[Tensor, "m k"], outputs: str) -> Float[Tensor, "m l"]:
-    """What a network returned, as logits; `outputs` is one of `OUTPUTS`."""
+    """What a network returned, as logits; `outputs` is a kind of `OUTPUTS`."""
     if outputs == "probabilities":
         return scores.clamp_min(torch.finfo(scores.dtype).tiny).log()
     if outputs == "sigmoid":
@@ -352,7 +353,7 @@ def _checked(logits: object, rows: int, name: str) -> Float[Tensor, "m k"]:
 
 
 class _Kept:
-    """What a tap kept; a later layer may write over that memory, which torch counts."""
+    """The tensor of a tap; a later layer may write over that memory, which torch counts."""
 
     def __init__(self, value: Tensor) -> None:
         self.value = value

@@ -53,7 +53,7 @@ the architecture of the usual model.
 LARGEST = 64
 """Side of the largest images that a LeNet is a witness of."""
 SHARE = 0.1
-"""Part of the time of a black box's search that trainings may take which nobody asked for."""
+"""Share of the time of a black box's search that default trainings may take."""
 
 
 def even_half(images: Images) -> Images:
@@ -145,7 +145,7 @@ def _best_of_another(family: str, but: str = "") -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WitnessSelection:
-    """How the witnesses of a run are found or trained.
+    """How the witnesses of a run are loaded or trained.
 
     `images` gives the images of a split, `load` the network of a name, when they are needed;
     `search_seconds` says how long the search of a black box takes at most.
@@ -160,7 +160,8 @@ class WitnessSelection:
     search_seconds: Callable[[], float] | None = None
 
     def named(self, wanted: Sequence[Model | str]) -> tuple[Model, ...]:
-        """The networks that were given or named; ``default[:EPOCHS]`` names the default ones."""
+        """The networks that the user passed or named; ``default[:EPOCHS]`` names the default
+        witnesses."""
         if tuple(wanted) == ("none",):
             return ()
         found = list[Model]()
@@ -174,8 +175,9 @@ class WitnessSelection:
         return tuple(found)
 
     def default(self, epochs: str = "", *, named: bool = True) -> tuple[Model, ...]:
-        """Networks trained on the data; for photographs those that others have trained. Where
-        nobody has `named` them: none if none can be had, and one of several that are costly.
+        """Networks trained on the data; for photographs those that others have trained. The
+        default witnesses if the user has `named` none: none if none are available, a single network
+        if their training is costly.
         """
         if epochs and not (epochs.isdecimal() and int(epochs)):
             raise HardcaseError(
@@ -214,7 +216,7 @@ class WitnessSelection:
         return found
 
     def _patience(self) -> float:
-        """Seconds that the training of a witness may take that nobody asked for."""
+        """Seconds that the training of a default witness may take."""
         if self.search_seconds is None:
             return PATIENCE
         return min(PATIENCE, SHARE * self.search_seconds() / len(SEEDS))
@@ -274,7 +276,7 @@ def surrogates_for(
 
 
 def catalogued(model: Model) -> str:
-    """The name of a model in the catalogue, if it was fetched under another; else its own."""
+    """The name of a model in the catalogue, if it was fetched under another name; else its name."""
     if model.name.startswith(("zoo:", "witness:")):  # named by the catalogue, or trained here
         return model.name
     return known_as(model.name, getattr(model, "weights", ""))
@@ -318,9 +320,7 @@ def _told_as(
 
 
 def _lineage(model: Model) -> str:
-    """What run.json says of where a network comes from: its model family, or that it is not
-    known.
-    """
+    """The entry of run.json on a network's origin: its model family, or that it is unknown."""
     name = catalogued(model)
     if name.startswith("witness:"):  # of a network and an image, or of the usual one and an image
         network, _, _ = name.removeprefix("witness:").rpartition(" ")

@@ -49,7 +49,7 @@ BALLS: dict[str, Ball] = {
         lambda shift, radius: shift * (radius / _length(shift)).clamp_max(1.0),
     ),
 }
-"""A norm's steepest direction of length one, and the nearest point inside a radius."""
+"""A norm's steepest direction of length 1, and the nearest point inside a radius."""
 
 
 def attack(text: str, *, steps: int = 5) -> Perturb:
@@ -110,7 +110,7 @@ def trained_classifier(
     device: torch.device | str = "cpu",
 ) -> tuple[nn.Module, cards.Card]:
     """The network trained on these images by its recipe, on `device` in eval mode, and its card;
-    kept in the cache.
+    stored in the cache.
 
     Args:
         name: A network of ``hardcase list models``.
@@ -120,7 +120,7 @@ def trained_classifier(
         epochs: Passes over the training images; by default the recipe's.
         augment: What is done to training images, a name of `AUGMENTS`; by default the recipe's.
         adversarial: Norm and radius of attacks during training, e.g. ``linf:0.1``.
-        progress: Told how the training goes.
+        progress: Called with the progress of the training.
         device: Where the networks are.
     """
     recipe = _recipe(name, epochs, augment)
@@ -147,7 +147,7 @@ def trained_classifier(
 
 
 def _recipe(name: str, epochs: int | None, augment: str | None) -> TrainingRecipe:
-    """How the network is trained, with what was asked for in place of its row's."""
+    """How the network is trained, with the arguments in place of its row's."""
     recipe: TrainingRecipe = _row(name).facts["recipe"]
     if epochs is not None:
         recipe = replace(recipe, epochs=epochs, steps=0)
@@ -287,7 +287,7 @@ _resnet_row = partial(
 
 @_lenet_row("lenet1")
 def lenet1(channels: int, size: int, classes: int) -> nn.Sequential:
-    """LeNet-1: two convolutions, one dense layer; 52 neurons."""
+    """LeNet-1: two convolutions, a dense layer; 52 neurons."""
     return _lenet(channels, size, classes, convolutions=(4, 12), dense=())
 
 
@@ -426,9 +426,9 @@ def alexnet(channels: int, size: int, classes: int) -> nn.Sequential:
 def vgg16(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequential:
     """VGG-16 with batch normalisation for small colour images; train it on a GPU.
 
-    Configuration D as it is used for 32x32: 13 convolutions with batch normalisation, then one
+    Configuration D as it is used for 32x32: 13 convolutions with batch normalisation, then a
     dense layer of 8 x `width` in place of two of 4096; a pool is left out where the image is
-    already one pixel.
+    already a single pixel.
     """
     if size < 2:
         raise _too_small("a VGG-16", size, 2)
@@ -477,7 +477,7 @@ def _too_small(what: str, size: int, least: int) -> HardcaseError:
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions and a shortcut; every layer is its own module and fires once."""
+    """Two 3x3 convolutions and a shortcut; every layer is a separate module and fires once."""
 
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()

@@ -85,7 +85,7 @@ class WorstOfK:
     ) -> None:
         if draws < 1 or not 0 < share <= 1 or steps < 0:
             raise HardcaseError(
-                f"{draws} draws of {share:.0%} of a batch with {steps} steps are not possible.",
+                f"draws={draws}, share={share:g}, steps={steps} are not possible.",
                 fix="draws=4, share=0.5, steps=0",
             )
         self.model = model

@@ -166,7 +166,7 @@ def _how_to_read(run: Run) -> list[str]:
     if regression:
         beyond = f"Here: {regression['sentence']}."
     return [
-        f"A search for regressions: findings are inputs that {was}, the version before, gets right "
+        f"A search for regressions: failures are inputs that {was}, the baseline, gets right "
         f"and {run.record.get('model')} gets wrong. Two trainings of one recipe differ on such "
         "inputs too; only what exceeds the same search with the roles swapped, and with a "
         f"retraining of the old version, is a regression. {beyond}"

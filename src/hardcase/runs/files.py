@@ -1,5 +1,5 @@
-"""Files of a run folder: plain, of a bounded size; small ones are JSON with its own checksum and of
-a known form; the ledger says which shards are stored.
+"""Files of a run folder: plain, of a bounded size; small ones are JSON with a checksum and a fixed
+schema; the ledger lists the stored shards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCK = ".lock"
 FOLDERS = ("measured", "findings", "verdicts", "state")
 """The folders inside a run folder."""
 LARGE = 2**31
-"""Bytes, at most, of a file that holds what was found and is read whole."""
+"""Bytes, at most, of a file of results that is read at once."""
 CHECK = "checksum"
 _PIECE = 2**20
 
@@ -48,14 +48,14 @@ def require_plain(path: Path) -> None:
 
 
 def append_plain(path: Path, data: bytes) -> None:
-    """Add `data` to the end of a file, which is made if it is missing."""
+    """Append `data` to a file, which is created if it is missing."""
     require_plain(path)
     with path.open("ab") as file:
         file.write(data)
 
 
 def refuse_links(folder: Path, names: Iterable[str]) -> None:
-    """Raise if one of the folders inside is a link."""
+    """Raise if any folder inside is a link."""
     for name in names:
         if (folder / name).is_symlink():
             raise HardcaseError(
@@ -108,7 +108,7 @@ def file_size_and_crc(path: Path, size: int = LARGE) -> list[int] | None:
 
 
 def checked_json(content: Mapping[str, Any]) -> bytes:
-    """`content` as readable JSON that carries its own checksum."""
+    """`content` as readable JSON with its checksum."""
     body = storable({name: value for name, value in content.items() if name != CHECK})
     return json.dumps({**body, CHECK: _sum(body)}, indent=2).encode()
 
@@ -180,8 +180,8 @@ Tree = dict[str, Any]
 
 
 class _Entries(BaseModel):
-    """What stands in a record must be of its type: true and false are no numbers. Other entries may
-    stand beside those that are known.
+    """What stands in a record must be of its type: true and false are no numbers. Further entries
+    are allowed.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -190,7 +190,7 @@ class _Entries(BaseModel):
 def _entries(
     kinds: Mapping[str, Any], optional: Mapping[str, Any] | None = None, rest: Any = Any
 ) -> Any:
-    """A model of these entries and of some that may be missing; `rest` are all others."""
+    """A model of these entries and of optional ones; `rest` are all others."""
     fields = {name: Field(alias=name) for name in kinds}
     fields |= {name: Field(None, alias=name) for name in optional or {}}
     named = {**kinds, **(optional or {})}
@@ -206,7 +206,7 @@ def _several(kind: Any) -> Any:
 
 
 def _each(kind: Any, names: str) -> dict[str, Any]:
-    """Entries of one kind."""
+    """Entries of the same kind."""
     return dict.fromkeys(names.split(), kind)
 
 
@@ -404,7 +404,7 @@ def wrong_record(content: Any, kind: type[_Entries] = RUN_RECORD) -> str:
 LEDGERS = {"measure": "state/measured.jsonl", "search": "state/ledger.jsonl"}
 """The ledger of each phase that has shards."""
 OFTEN = 10.0
-"""Seconds after which stored files are made to outlive a power cut."""
+"""Seconds after which stored files are flushed, so that they outlive a power cut."""
 SEEDS = -1
 """The line that speaks of ``images.parquet`` instead of a shard."""
 
@@ -433,7 +433,7 @@ class Entry:
 
 
 class Ledger:
-    """Which shards of a phase a run folder holds; the file has one writer.
+    """Which shards of a phase a run folder holds; the file has a single writer.
 
     A shard is stored when it has a line. Lines of another campaign than `run` mean nothing.
     """
@@ -448,7 +448,7 @@ class Ledger:
         self.known: dict[int, Entry] | None = None
 
     def read(self, *, anew: bool = False) -> dict[int, Entry]:
-        """Every entry that is whole; the last one of a shard counts. The file is read once, and
+        """Every complete entry; the last entry of a shard counts. The file is read once, and
         `anew` where another process may have gone on with the run.
         """
         if self.known is not None and not anew:

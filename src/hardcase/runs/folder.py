@@ -1,4 +1,4 @@
-"""One run folder: how it begins, what is put into it, and how it is read."""
+"""A run folder: how it begins, which files it gets, and how it is read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SEARCH_BEGUN = "state/search.json"
 _PART = re.compile(r"part-(\d+)\.parquet")
 _FACTS = {name: kind for name, kind in tables.FINDINGS.items() if name != "image"}
 _SEED_FACTS = [name for name in tables.SEEDS if name != "image"]
-"""What is known of findings and of seeds beside their images, which are read when wanted."""
+"""The columns of findings and of seeds without their images, which are read on demand."""
 _Place = tuple[Path, int, int]
 """A row group: its file, its number in that, and its length."""
 
@@ -83,7 +83,7 @@ def unpack_deltas(data: bytes, *, where: str = "the guides' state") -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The files of one finished shard: they travel from a worker to the owner of the folder."""
+    """The files of a finished shard: they travel from a worker to the owner of the folder."""
 
     part: bytes
     seeds: bytes
@@ -91,7 +91,7 @@ class Packed:
 
 
 class Store:
-    """One run folder; `intact` says whether run.json had the checksum of its content when read."""
+    """A run folder; `intact` says whether run.json had the checksum of its content when read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -176,7 +176,7 @@ class Store:
             return ""
 
     def write(self, name: str, data: bytes, *, flush: bool = True) -> None:
-        """Put a file into the folder, whole or not at all."""
+        """Put a file into the folder, complete or not at all."""
         write_atomically(self.path(name), data, flush=flush)
 
     def path(self, name: str) -> Path:
@@ -192,8 +192,8 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Be the only writer of the folder. What run.json says is held in memory meanwhile, and
-        written once when this ends, also by an error; inside another one this is a part of it.
+        """Be the only writer of the folder. Changes of run.json stay in memory and are written
+        once at the end, also after an error; nested blocks join the outer block.
         """
         if self._memory is not None:
             yield
@@ -210,9 +210,7 @@ class Store:
                     self.write("run.json", checked_json(record))
 
     def write_record(self, record: Mapping[str, Any]) -> None:
-        """Write run.json, or have it written by `writing`; one that is damaged is not given a right
-        checksum.
-        """
+        """Write run.json, or let `writing` write it; a damaged file gets no valid checksum."""
         if self._memory is not None:
             if self.intact is not True:
                 raise self._damaged(self.folder / "run.json", "its checksum is not its content's")
@@ -265,7 +263,7 @@ class Store:
 
     def begun(self) -> dict[str, Any] | None:
         """`record` and `config` as they were when the run, and its search, began, and
-        `first_config`, without what the search chose; None if that is not known.
+        `first_config`, without what the search chose; None if that is unknown.
         """
         first = self._begun(BEGUN)
         if first is None:
@@ -373,7 +371,7 @@ class Store:
         types: Mapping[str, pa.DataType],
         rows: Sequence[int],
     ) -> list[bytes]:
-        """The images of rows of a table that lies in `places`; the last one read is kept."""
+        """The images of rows of a table that lies in `places`; the last table stays in memory."""
         images = [b""] * len(rows)
         ends = np.cumsum([length for _, _, length in places])
         wanted = np.asarray(rows, dtype=np.int64)
@@ -398,14 +396,14 @@ class Store:
         return tables.read_groups(path, tables.SEEDS, columns, most=most)
 
     def settle(self) -> None:
-        """Write what is known of the seeds into `images.parquet`, and flush all that was stored."""
+        """Write the columns of the seeds into `images.parquet`, and flush all stored files."""
         self.path(TABLE)  # a folder that was moved away is told before anything else
         self.write_seeds(self._with_spent(self.seed_groups()))
         self.ledger.flush()
 
     def _with_spent(self, groups: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Row groups of seeds with what finished shards say of them. Both come in the order of the
-        seeds, so that only the shards of one group are in memory.
+        seeds, so that only the shards of a group are in memory.
         """
         columns = [*tables.SPENT]
         nothing = tables.table(dict.fromkeys(columns, ()), tables.SPENT)
@@ -433,13 +431,13 @@ class Store:
         types: Mapping[str, pa.DataType],
         columns: Sequence[str],
     ) -> pa.Table:
-        """A table whose content is the one that entry `number` of the ledger names."""
+        """A table with the content that entry `number` of the ledger names."""
         path = self._as_stored(number, name)
         most = max(LARGE, path.stat().st_size)
         return pa.concat_tables(tables.read_groups(path, types, columns, most=most))
 
     def _as_stored(self, number: int, name: str, ledger: Ledger | None = None) -> Path:
-        """The path of a file whose content is the one that entry `number` of a ledger names."""
+        """The path of a file with the content that entry `number` of a ledger names."""
         path = self.folder / name
         for anew in (False, True):  # a run that goes on writes anew
             entry = (ledger or self.ledger).read(anew=anew).get(number, Entry({}))

@@ -45,7 +45,7 @@ NONE = "none"
 NAMED = 3
 """Settings that an error names of those that differ; it counts the others."""
 SETTING = "setting "
-ANOTHER = "a new --out, or --allow-changes: a new run from the same seeds"
+ANOTHER = "a new --out, or --allow-changes: a new run from the same images"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Identity:
 
     @property
     def digest(self) -> str:
-        """One name for all of them."""
+        """A digest of all ingredients."""
         return short(json.dumps(dict(sorted(self.parts.items()))).encode())
 
     def to_json(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Identity:
         return None
 
     def only(self, names: Iterable[str]) -> Identity:
-        """Some of the ingredients, as far as they were stored."""
+        """A choice of the ingredients, as far as they were stored."""
         return Identity({name: self.parts[name] for name in names if name in self.parts})
 
     def differences(self, now: Identity, *, but: Iterable[str] = ()) -> list[str]:
@@ -150,9 +150,9 @@ def identity_of(
 def parts_of(
     subject: Model | None = None, seeds: ImageSet | None = None, device: str = ""
 ) -> dict[str, str]:
-    """Of what is given, the ingredients: of the model its weights and the source of its own
+    """The ingredients of the arguments: of the model its weights and the source of its user-defined
     classes; of the images their pixels and labels, their names and those of the classes; of the
-    device what belongs to the machine that computes, and to what is installed there.
+    device the machine that computes, and the installed versions.
     """
     parts = dict[str, str]()
     if subject is not None:
@@ -214,7 +214,7 @@ def require_same(
         be = {1: "is not the one"}.get(len(changed), "are not those")
         raise Refused(
             f"the {', the '.join(changed)} {be} this run began with.",
-            "Findings of two different runs would be mixed.",
+            "Failures of two different runs would be mixed.",
             fix=fix,
         )
 
@@ -223,7 +223,8 @@ def require_same(
 
 
 def _class_sources(model: Model) -> str:
-    """A digest of the source of a network's own classes; torch's and ours are versioned."""
+    """A digest of the source of a network's user-defined classes; torch's and ours are
+    versioned."""
     inner: Any = model
     while not isinstance(inner, Subject):
         if not hasattr(inner, "model"):
@@ -316,8 +317,8 @@ def rights(values: Mapping[str, Any]) -> list[_Right]:
 
 
 def _right_to(thing: str | Path) -> _Right:
-    """The right to run a file that can hold code, to talk to an address or a hub, or to fetch what
-    is known by its name (``fetch:NAME``).
+    """The right to run a file that can hold code, to talk to an address or a hub, or to fetch a
+    network by its name (``fetch:NAME``).
     """
     if isinstance(thing, Path):
         path = thing.expanduser().absolute()
@@ -343,8 +344,8 @@ def code_digests(values: Mapping[str, Any]) -> dict[str, str]:
 def same_source(
     record: Mapping[str, Any], config: Any, uses: tuple[str, ...] | None = None
 ) -> None:
-    """Refuse source text of a configuration (of the settings that a verb `uses`) that is not the
-    one a run began with, before any of it runs.
+    """Refuse source text of a configuration (of the settings that a verb `uses`) that differs from
+    the run's, before any of it runs.
     """
     then = stored_identity(record)
     values = config.model_dump()
@@ -378,8 +379,9 @@ def require(values: Mapping[str, Any], folder: Path, *, trusted: bool = False) -
 
 
 def consent_of(words: Sequence[str]) -> Callable[[str | Path], None]:
-    """What raises unless the user has named a file or an address on the command line (`words`), or
-    has allowed it before; asked by `errors.require_consent`, however its name came about.
+    """A check that raises unless the user has named a file or an address on the command line
+    (`words`), or has allowed it before; `errors.require_consent` calls it, whatever the origin of
+    the name.
     """
     said = [*words, *(word.partition("=")[2] for word in words)]
     stated = (*rights({"words": said, "trust_pickle": True}), *_fetching(said))

@@ -1,7 +1,7 @@
-"""What was measured of a model: a row for every image, with one bit for every sample.
+"""The measurement of a model: a row for every image, with a bit for every sample.
 
 Images that are only measured are stored by the digest of their pixels, never as pictures. The
-baselines of a run are asked about the same samples, so that every difference is paired.
+baselines of a run classify the same samples, so that every difference is paired.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Measurement:
     Args:
         model: The model under test.
         box: The conditions in effect; None: only unmodified images are measured.
-        baselines: Models that are asked about the same samples.
+        baselines: Models that classify the same samples.
         samples: Samples of the conditions per image.
         seed: Everything random follows from it and from the names of the images.
         tile: Rows of every network call, see `hardcase.runs.tiles`; None: any number.
@@ -77,7 +77,7 @@ class Measurement:
 
     @property
     def queries(self) -> int:
-        """Images that the model is asked about for each image that is measured."""
+        """Images that the model classifies for each measured image."""
         return 1 + (0 if self.box is None else self.samples)
 
     @property
@@ -107,7 +107,7 @@ class Measurement:
         return computing(self.model.device.type, self.tile, "strict")
 
     def tables(self, images: Images) -> list[RiskTable]:
-        """Return what happens to some images: of the model, then of every baseline."""
+        """Return the outcomes of images: of the model, then of every baseline."""
         with self.arithmetic():
             return [
                 measure_shard(model, images, self.box, self.samples, self.seed)
@@ -116,8 +116,8 @@ class Measurement:
 
 
 class EffectRows(NamedTuple):
-    """What is measured beside the failure rate: by condition and by scale, a number per image, and
-    how many images were asked about for it.
+    """Measurements besides the failure rate: by condition and by scale, a number per image, and how
+    many images were classified for it.
     """
 
     conditions: list[list[float]]
@@ -135,7 +135,7 @@ class MeasuredShard(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MeasureTask:
-    """One shard of the measurement: its number and its images."""
+    """A shard of the measurement: its number and its images."""
 
     number: int
     images: Images
@@ -153,7 +153,7 @@ class MeasureTask:
         return self.packed(measurement, measurement.tables(self.images))
 
     def packed(self, measurement: Measurement, tables: Sequence[RiskTable]) -> MeasuredShard:
-        """Return the shard as it is stored, given what the models answer."""
+        """Return the shard as it is stored, from the models' answers."""
         own, *others = tables
         more = measurement.effects(self.images, own) if self.effects else None
         rows = rows_of(self.images, own, others, reserve=measurement.reserve, effects=more)
@@ -178,7 +178,7 @@ def rows_of(
     reserve: bool,
     effects: EffectRows | None = None,
 ) -> pa.Table:
-    """Return the rows of some images as they are stored."""
+    """Return the rows of images as they are stored."""
     held = reserved([image_of(name) for name in own.id]) if own.image else reserved(own.id)
     columns = {
         "id": list(own.id),
@@ -202,7 +202,7 @@ def rows_of(
 
 
 def _lists(columns: Sequence[list[Any]], count: int) -> list[list[Any]]:
-    """One list per row of what stands in several columns."""
+    """Combine columns into a list per row."""
     return [[column[row] for column in columns] for row in range(count)]
 
 
@@ -214,7 +214,7 @@ def _columns(lists: pa.ChunkedArray) -> NDArray[np.float64]:
 
 
 def packed_bits(samples: NDArray[np.bool_]) -> Bits:
-    """Return one number per row: bit k says whether sample k is true.
+    """Return a number per row: bit k says whether sample k is true.
 
     Example:
         >>> packed_bits(np.array([[True, False, True], [False, False, False]])).tolist()
@@ -247,11 +247,11 @@ class Measured:
         tied: Which samples are ties.
         baseline_wrong: The same of every baseline, in columns.
         baseline_failed: Which samples fail for every baseline.
-        margins: By how much another class leads the label in each sample; no columns where
+        margins: The lead of another class over the label in each sample; no columns where
             effects are not measured, as of the following.
         effects: The net effect of every declared condition.
         wider: The share of samples that fail under each wider scale.
-        claims: Whether rows are claims, of which several may be about one image.
+        claims: Whether rows are claims; an image may have more than a single claim.
     """
 
     id: tuple[str, ...]
@@ -330,7 +330,7 @@ class Measured:
         return shares
 
     def take(self, rows: NDArray[Any]) -> Measured:
-        """Return some of the rows."""
+        """Return these rows."""
         chosen = np.arange(len(self))[rows]
         names = [field.name for field in fields(self)]
         names = [name for name in names if isinstance(getattr(self, name), np.ndarray)]
@@ -361,7 +361,8 @@ class Measured:
         }
 
     def beside(self, baseline: int) -> dict[str, Any]:
-        """Return the figures of a baseline and by how much the model's differ, image by image."""
+        """Return the figures of a baseline and the model's differences from them, image by
+        image."""
         wrong = self.baseline_wrong[:, baseline].astype(float)
         shares = self.baseline_failed[baseline].mean(1) if self.samples else wrong
         return {
@@ -373,7 +374,7 @@ class Measured:
         }
 
     def difference(self, shares: NDArray[np.float64]) -> dict[str, float]:
-        """Return the failure rate less that of another model, given its shares of the same samples,
+        """Return the failure rate less that of another model, from its shares of the same samples,
         image by image; the interval holds whether ties fail or not.
         """
         return self._under_conditions(shares, low=-1.0)

@@ -1,7 +1,7 @@
 """A run from its first check to its last file: measure, search, check.
 
-Each phase has its own ingredients, shards, table, counts and status. A phase begins when the one
-before it is done, and what it needs is made then. A stop at any moment loses at most the shard that
+Each phase has separate ingredients, shards, table, counts and status. A phase begins when the phase
+before it is done, and its parts are built then. A stop at any moment loses at most the shard that
 was under way; `resume` goes on where the run stopped and gives the same bytes.
 """
 
@@ -59,11 +59,11 @@ Status = Literal["not begun", "running", "done", "skipped", "failed"]
 BUDGETED_SECONDS = {True: 60.0, False: 20.0}
 """Seconds that measuring may take on a CPU, and on another device, before a prefix is settled."""
 SERVER_QUERIES = 2000
-"""Images that a server is asked about, at most: answers may cost something."""
+"""Images that a server classifies, at most: answers may cost money."""
 FEWEST_IMAGES = 20
 """Images that are measured, at least, however long it takes."""
 EFFECT_QUERIES = 1.3
-"""Images that are asked about again for every image and condition, about."""
+"""Images that are classified again for every image and condition, approximately."""
 CHECKED = 2**22
 """Numbers of the images, together, on which a model is checked before it is measured."""
 
@@ -93,10 +93,10 @@ class MeasurePlan:
         images: The images in the order in which they are measured.
         source: Builds `measurement` in another process.
         most: How many images are measured; None: as many as the time is enough for.
-        queries: What a server may be asked in all, if that is limited.
+        queries: Total queries of a server, if that is limited.
         shard: Images of a shard.
         config: The text of the settings that give this plan again.
-        about: Entries of run.json that are known when the run begins.
+        about: Entries of run.json that are fixed when the run begins.
         identity: What the measurement rests on.
         workers: Processes that measure side by side.
         cluster: A Ray cluster, as ``--cluster`` names it.
@@ -159,7 +159,7 @@ def set_phase(store: Store, name: str, said: Mapping[str, Any], **entries: Any) 
 
 @contextmanager
 def failing_is_stored(store: Store, name: str) -> Iterator[None]:
-    """Write into run.json that a phase has failed, and why, if it ends with an error of its own."""
+    """Write into run.json that a phase has failed, and why, if it ends with an error."""
     try:
         yield
     except Refused:  # of what would go on with it; the phase is as it was
@@ -222,7 +222,7 @@ def _numbers(images: ImageSet) -> int:
 
 
 def inexact(behaviour: Mapping[str, Fingerprint]) -> list[str]:
-    """Return what is said of networks whose bits are not promised."""
+    """Return the notes on networks without a promise of equal bits."""
     return [
         f"bits of the {role} are not promised: on resume its answers may differ by {one.within:.1g}"
         for role, one in behaviour.items()
@@ -257,8 +257,8 @@ def reopen(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
 
 
 def settle(plan: MeasurePlan, seconds: float) -> tuple[int, str]:
-    """Return how many images are measured, and what decides it: that all are, a choice, the time
-    that the first shard took, or what a server may be asked.
+    """Return how many images are measured, and the reason: all, the user's choice, the time of the
+    first shard, or the query limit of a server.
     """
     whole = len(plan.images)
     if plan.most is not None:
@@ -353,7 +353,7 @@ def _first_shard(
 
 def forecast(plan: MeasurePlan, each: float) -> Forecast:
     """Return what is measured where an image takes `each` seconds. Effects of conditions are
-    measured where the whole measurement stays within its time with them, and costs nothing else.
+    measured if the measurement stays within its time with them, and if queries are free.
     """
     own = plan.measurement
     count, settled = settle(plan, each * min(plan.shard, len(plan.images)))
@@ -383,7 +383,8 @@ Shards = Callable[[Iterator[MeasureTask]], Iterator[MeasuredShard]]
 
 @contextmanager
 def _measuring(plan: MeasurePlan, watcher: Watcher) -> Iterator[Shards]:
-    """What measures shards: this process, several of this machine, or a cluster."""
+    """The executor of measured shards: this process, worker processes of this machine, or a
+    cluster."""
     if plan.cluster is not None:
         ray = teams_module("ray", "a cluster", "ray")
         device = plan.measurement.model.device.type
@@ -497,7 +498,7 @@ def measured_rows(store: Store) -> Measured:
 def settled_queries(
     measurement: Measurement, total: int | None, *, chosen: int | None
 ) -> int | None:
-    """How many images a server may be asked about while it is measured; None: no server, or the
+    """How many images a server may classify while it is measured; None: no server, or the
     number of images was chosen.
     """
     if chosen is not None or not is_server(measurement.model):

@@ -44,7 +44,8 @@ TRAINED = {"space", "partners", "surrogates"}
 BACKWARD = 3
 """How many times the time of an answer its gradient takes, about."""
 WITNESSES = 3
-"""Witnesses of a search on small images, unless they were named; of photographs one."""
+"""Witnesses of a search on small images, unless the user named them; on photographs a single
+one."""
 PLAIN = (bool, int, float, str)
 """Types of options that a configuration file can hold."""
 FROM_PYTHON = (
@@ -62,7 +63,7 @@ class Plan:
         rounds: Shards that start from the same state of the guides.
         config: The text that re-creates the plan.
         about: More entries of the record.
-        ingredients: Digests of what the campaign was made from and does not show.
+        ingredients: Digests of the campaign's inputs that it does not hold itself.
     """
 
     source: Source
@@ -157,7 +158,7 @@ def _search_seconds(context: Context, query: float) -> tuple[float, float] | Non
 
 
 def _check_names(context: Context) -> None:
-    """Tell what is wrong with names of later phases before the first one begins."""
+    """Raise for wrong names of later phases before the first phase begins."""
     config = context.config
     if config.criteria is not None:
         from hardcase.criteria.criterion import parse_list
@@ -277,7 +278,7 @@ def plan_of(context: Context) -> Plan:
 
 
 def _devices(context: Context) -> tuple[str, ...]:
-    """The GPUs that worker processes use: all of them, unless one was named."""
+    """The GPUs that worker processes use: all of them, unless the user named a device."""
     device = context.subject.device
     named = ":" in context.config.device or device.index not in (None, 0)
     return gpus(torch.cuda.device_count()) if device.type == "cuda" and not named else ()
@@ -309,7 +310,7 @@ def _resolved(context: Context, chosen: Mapping[str, Any]) -> Config:
 
 
 def _settled(context: Context) -> dict[str, Any]:
-    """What a clock has chosen: whether networks that nobody asked for are worth their training.
+    """Choices by a clock: whether default networks are worth their training.
     Workers, and whoever resumes the run, do not choose again.
     """
     config = context.config
@@ -324,7 +325,7 @@ def _settled(context: Context) -> dict[str, Any]:
 
 
 def _search_settings(context: Context, shard: int) -> dict[str, Any]:
-    """What was chosen for the search, and is not known before its ingredients are."""
+    """Choices for the search that depend on its ingredients."""
     config = context.config
     options = context.method.details.get("options", {})
     plain = {name: value for name, value in options.items() if isinstance(value, PLAIN)}

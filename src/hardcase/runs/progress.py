@@ -31,9 +31,9 @@ from hardcase.training.cards import TrainingProgress
 _HISTORY = ("queries", "gradients", "seeds", "failing", "findings")
 COLUMNS = ["seconds", "queries", "gradients", "seeds_done", "failing_seeds", "findings"]
 LONGEST = 2000
-"""Rows of history.csv after which every second one is dropped."""
+"""Rows of history.csv after which every second row is dropped."""
 LARGEST = 1_000_000
-"""Bytes after which the log is begun anew; the one before is kept."""
+"""Bytes after which a new log begins; the previous log stays."""
 OFTEN = 0.5
 """Seconds between two writes of the small files; what they say can be had from the shards at any
 time.
@@ -43,11 +43,11 @@ Row = list[float]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Sums over the finished shards (`done` of `shards`), told after every one.
+    """Sums over the finished shards (`done` of `shards`), reported after every shard.
 
-    `confusions` says how often which label was mistaken for which, `service` what it took to get
-    the subject's answers, where it counts that, `canaries` how often networks were asked whether
-    they still answer as before.
+    `confusions` says how often which label was mistaken for which, `service` the calls and seconds
+    of the subject's answers, if they are counted, `canaries` how often networks were checked for
+    equal answers.
     """
 
     done: int = 0
@@ -64,7 +64,7 @@ class Progress:
 
     @staticmethod
     def sum(summaries: Sequence[Mapping[str, Any]]) -> Progress:
-        """Several finished shards, by their summaries in the ledger."""
+        """The sum of finished shards, from their summaries in the ledger."""
         total = Progress()
         for one in summaries:
             numbers = ("seeds", "queries", "gradients", "failing", "findings", "canaries")
@@ -126,10 +126,10 @@ def logged(folder: Path) -> Iterator[None]:
 
 
 class Watcher:
-    """What a front end may do during a run; this one does nothing."""
+    """The interface of front ends to a run; this class does nothing."""
 
     def log(self, text: str) -> None:
-        """Something worth a line: what was found, skipped or chosen."""
+        """A line for the user: failures, skipped parts, choices."""
 
     def prepare(self, what: str) -> None:
         """What is done from now on, in words, until a phase begins or goes on."""
@@ -138,8 +138,8 @@ class Watcher:
         """A phase begins; the folder exists, and a stop loses at most a shard."""
 
     def advance(self, done: int, total: int, failing: int) -> None:
-        """So many of all images are measured, and so many of their samples fail: told once before
-        the first shard (a resumed run has some), then after every one.
+        """So many of all images are measured, and so many of their samples fail: called once before
+        the first shard (a resumed run has finished shards), then after every shard.
         """
 
     def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
@@ -149,8 +149,8 @@ class Watcher:
         """Steps were made; the counts are those of the shards being searched."""
 
     def shard(self, progress: Progress) -> None:
-        """Where the whole run stands: told once before the first shard (a resumed run has some),
-        then after every one.
+        """The progress of the entire run: called once before the first shard (a resumed run has
+        finished shards), then after every shard.
         """
 
     def stopped(self) -> bool:
@@ -159,17 +159,17 @@ class Watcher:
 
 
 RUNNING = {"measure": "measuring", "search": "searching", "check": "checking"}
-"""What a phase is called while it runs."""
+"""The name of a phase while it runs."""
 STOPPABLE = ("measuring", "searching")
-"""What ends after the shard that is under way, when it is asked to stop."""
+"""A process that ends after the current shard, when it is stopped."""
 
 
 class Stoppable(Watcher):
     """Shows nothing. As a context it listens for Ctrl-C and SIGTERM.
 
     While a run measures or searches, the first Ctrl-C (or SIGTERM) asks it to stop after the
-    current shard, the second stops at once. At any other time the first one stops at once: there
-    is nothing to save.
+    current shard, the second stops at once. At any other time the first request stops at once:
+    there is nothing to save.
     """
 
     def __init__(self) -> None:
@@ -215,7 +215,8 @@ class Stoppable(Watcher):
 
 
 class ProgressLog:
-    """Told of every shard; `watcher` hears where the whole run stands, earlier processes included.
+    """Called after every shard; reports to `watcher` the progress of the entire run, earlier
+    processes included.
 
     `shards` is their number in all.
     """

@@ -1,5 +1,5 @@
-"""A run that was stored, as a value: its record, its findings, its summary; what is claimed of its
-seeds as they were given, of its findings where they moved.
+"""A run that was stored, as a value: its record, its findings, its summary; the claims on its seeds
+at their original positions, on its findings at their new positions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BATCH = 2**16
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One stored finding beside its seed."""
+    """A stored finding with its seed."""
 
     row: dict[str, Any]
     seed: dict[str, Any]
@@ -60,7 +60,7 @@ class Finding:
         return f"Finding({self}, {self.row['kind']}, from seed {self.row['original']!r})"
 
     def show(self) -> Any:
-        """Seed, finding and difference as one figure (matplotlib)."""
+        """Seed, finding and difference as a figure (matplotlib)."""
         from matplotlib.figure import Figure
 
         seed, found = (
@@ -109,7 +109,7 @@ class Run:
 
     @cached_property
     def verification(self) -> Verification:
-        """How far the folder agrees with its own checksums and with its beginning."""
+        """The checks of the folder: against its checksums and its beginning."""
         return verify(self.store)
 
     @cached_property
@@ -119,13 +119,13 @@ class Run:
         known = self.seeds["id"].combine_chunks()
         lost = found.filter(pc.invert(pc.is_in(found["original"], value_set=known)))
         if len(lost):
-            raise self._damaged(f"its table of seeds lacks {lost['original'][0].as_py()[:80]!r}")
+            raise self._damaged(f"its table of images lacks {lost['original'][0].as_py()[:80]!r}")
         self._check_labels(found["expected"])
         if not {*found["kind"].unique().to_pylist()} <= {*KINDS}:
-            raise self._damaged("its findings are of kinds that there are not")
+            raise self._damaged("its failures are of unknown kinds")
         for name in ("code", "peer_predicted"):
             if len(pc.unique(pc.list_value_length(found[name]).drop_null())) > 1:
-                raise self._damaged(f"column {name} of its findings has rows of different lengths")
+                raise self._damaged(f"column {name} of its failures has rows of different lengths")
         return found
 
     def _damaged(self, why: str) -> HardcaseError:
@@ -139,7 +139,7 @@ class Run:
         return rows
 
     def images(self, rows: Sequence[int] | None = None) -> UInt8[Tensor, "r c h w"]:
-        """The images of some findings, by their rows in `findings`; of all if None."""
+        """The images of findings, by their rows in `findings`; of all if None."""
         return tensors.decode_all(self.store.finding_images(_rows(rows, len(self.findings))))
 
     def stored_images(self, rows: Sequence[int] | None = None) -> list[bytes]:
@@ -147,7 +147,7 @@ class Run:
         return self.store.finding_images(_rows(rows, len(self.findings)))
 
     def seed_images(self, rows: Sequence[int] | None = None) -> UInt8[Tensor, "r c h w"]:
-        """The images of some seeds, by their rows in `seeds`; of all if None."""
+        """The images of seeds, by their rows in `seeds`; of all if None."""
         return tensors.decode_all(self.store.seed_images(_rows(rows, len(self.seeds))))
 
     def stored_seed_images(self, rows: Sequence[int] | None = None) -> list[bytes]:
@@ -167,7 +167,8 @@ class Run:
 
     @cached_property
     def verdicts(self) -> dict[str, dict[str, Any]] | None:
-        """What the judge said, by finding; None if nobody judged, or this is not what was said."""
+        """The judge's verdicts, by finding; None if the run is not judged, or the file does not
+        match the verdicts' checksum."""
         parts = sorted((self.folder / "verdicts").glob("part-*.parquet"))
         if not parts:
             return None
@@ -206,7 +207,7 @@ class Run:
     def counted(
         self, seeds: Iterable[pa.Table], findings: pa.Table
     ) -> dict[str, dict[str, int | None]]:
-        """The same of seeds in parts, of which one is in memory at a time."""
+        """The same of seeds in parts; only the current part is in memory."""
         rows = (
             row
             for part in seeds
@@ -247,7 +248,7 @@ class Run:
         columns = record.get("columns", range(space.size))  # those of declared conditions
         strange = max(columns, default=0) >= space.size
         if strange or any(code and len(code) != len(columns) for code in codes):
-            raise self._damaged(f"its findings have codes of another space than {record['text']}")
+            raise self._damaged(f"its failures have codes of another space than {record['text']}")
         whole = torch.zeros(len(codes), space.size)
         for row, code in enumerate(codes):
             whole[row, list(columns)] = torch.tensor(code or [0.0] * len(columns))
@@ -284,7 +285,7 @@ class Run:
         small = sum(said.get("by") == "norm" for said in (self.verdicts or {}).values())
         if small:
             lines.append(
-                f"    by norm: {small} of {len(self)} findings changed by at most 8/255, "
+                f"    by norm: {small} of {len(self)} failures changed by at most 8/255, "
                 "too little to change what they show"
             )
         clusters = counts["clusters"]
@@ -361,7 +362,7 @@ def seed_claims(run: Run) -> Claims | None:
             masks = torch.stack([_mask(stored["masks"], name) for name in names])
     except (LookupError, TypeError, ValueError, RuntimeError, HardcaseError) as error:
         raise HardcaseError(
-            f"{run.folder} does not say what its seeds claim: {CLAIMS} is damaged or missing.",
+            f"{run.folder} does not say what its images claim: {CLAIMS} is damaged or missing.",
             fix=f"hardcase resume {run.folder}, which writes it anew",
         ) from error
     kind = torch.tensor([row[0] for row in rows])

@@ -25,7 +25,7 @@ ALWAYS = (
 def run_schema() -> dict[str, Any]:
     """Return the schema of run.json as this version writes it.
 
-    Inside of entries others may stand; beside them none.
+    Entries may hold further keys; the record itself may not.
     """
     model = RUN_RECORD.model_json_schema(by_alias=True)
     known = _written_out(model, model.pop("$defs"))["properties"]

@@ -207,7 +207,8 @@ def resume(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
 
 @contextmanager
 def _executing(plan: Plan, campaign: Campaign, watcher: Watcher, shards: int) -> Iterator[Round]:
-    """What searches the shards of a round: this process, several of this machine, or a cluster."""
+    """The executor of a round's shards: this process, worker processes of this machine, or a
+    cluster."""
     callbacks = (watcher.on_step, watcher.stopped)
     if plan.cluster is None and plan.workers <= 1:
         yield partial(search_here, campaign, *callbacks)
@@ -231,7 +232,7 @@ def reopen(out: Path) -> Repaired:
 
 @contextmanager
 def _opened(plan: Plan, store: Store, watcher: Watcher) -> Iterator[Opened]:
-    """The search as it was left, put right where it is damaged; one that is new begins."""
+    """The interrupted search, repaired where it is damaged; or the beginning of a new search."""
     campaign = plan.campaign or plan.source()
     chosen, notes = _begun(plan, campaign, store, watcher)
     if CLAIMED in getattr(plan.images, "context", {}):
@@ -281,7 +282,7 @@ def _begun(
 def _stored_usable(
     store: Store, campaign: Campaign, images: ImageSet
 ) -> tuple[Int[Tensor, " u"], list[str]]:
-    """The same as stored, or asked of the subject again; and notes."""
+    """The same as stored, or from a new evaluation of the subject; and notes."""
     try:
         rows = list(store.seed_groups(["id", "status"]))
         names = (name for part in rows for name in part["id"].to_pylist())
@@ -292,7 +293,7 @@ def _stored_usable(
     set_aside(store.folder / "images.parquet")
     rows = asked_seeds(campaign, images)
     store.write_seeds(with_images(rows, images))
-    return usable_rows(rows), ["images.parquet was damaged or missing; the subject was asked again"]
+    return usable_rows(rows), ["images.parquet was damaged or missing; the model was asked again"]
 
 
 def _tasks(plan: Plan, campaign: Campaign, chosen: Int[Tensor, " u"]) -> tuple[Tasks, Budget]:
@@ -300,7 +301,7 @@ def _tasks(plan: Plan, campaign: Campaign, chosen: Int[Tensor, " u"]) -> tuple[T
     if not len(chosen):
         away = "" if campaign.target is None else " and of another class than the target"
         raise HardcaseError(
-            f"none of the {len(plan.images)} seeds is correctly classified{away}, so there is"
+            f"none of the {len(plan.images)} images is correctly classified{away}, so there is"
             " nothing to search from.",
             fix="more --images, another --split, or a better model",
             code=NO_SEEDS,

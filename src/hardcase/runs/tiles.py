@@ -2,7 +2,7 @@
 hold.
 
 On a device another batch size may choose other kernels, and then the same row gets other last bits.
-With deterministic kernels and one constant shape for every call a row's answer depends on that row
+With deterministic kernels and a constant shape for every call a row's answer depends on that row
 alone, unless the kernel mixes rows: so a tile is tested before it is used, never chosen by timing
 or by free memory.
 """
@@ -33,8 +33,8 @@ NUMBERS = 2**24
 """Numbers of an input tile at most, so that photographs get tiles that fit: 64 of 224 x 224 x 3."""
 
 FEW = 2**10
-"""Numbers of one input up to which a tile may have 1,024 rows. Networks of larger inputs keep a
-device busy with 256, and searches whose images finish one by one leave less of those empty.
+"""Numbers of an input up to which a tile may have 1,024 rows. Networks of larger inputs keep a
+device busy with 256, and searches whose images finish at different times leave less of those empty.
 """
 
 _log = logging.getLogger(__name__)
@@ -72,8 +72,8 @@ def largest_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
 
 
 def _known_to_hold(network: Network, example: Tensor, rows: int) -> bool:
-    """Whether this tile holds: as an earlier command found out on this kind of device, with this
-    network and these versions, or by a trial now.
+    """Whether this tile holds: by an earlier trial on this kind of device, with this network and
+    these versions, or by a trial now.
     """
     kind = device_kind(example.device)
     if not kind or not isinstance(network, Logits):
@@ -120,7 +120,7 @@ def holds(network: Network, example: Tensor, rows: int) -> bool:
 
 
 SMALL = 4
-"""Rows of a tile for photographs on a CPU: padding few rows to more costs more than it saves."""
+"""Rows of a tile for photographs on a CPU: padding small batches costs more than it saves."""
 
 
 def small_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
@@ -157,7 +157,7 @@ def campaign_tile(
 
     Args:
         models: Subject, peers and witnesses; those that are no networks of ours have no tile.
-        decoder: The decoder of the space with examples of its codes, if the space has one.
+        decoder: The decoder of the space with examples of its codes, if the space has a decoder.
     """
     device = images.device
     networks: list[tuple[Network, Tensor]] = [
@@ -183,7 +183,7 @@ def campaign_tile(
 
 
 def _filled(example: Tensor, rows: int) -> Tensor:
-    """So many rows, made of the examples with a little of each other, so that no two are equal."""
+    """`count` rows: slightly mixed examples, so that no two are equal."""
     place = torch.arange(rows, device=example.device)
     share = (place // len(example)).reshape(-1, *[1] * (example.ndim - 1)).to(example.dtype)
     first = example[place % len(example)]
@@ -195,7 +195,8 @@ def _filled(example: Tensor, rows: int) -> Tensor:
 
 
 def _asked(network: Network, batch: Tensor) -> tuple[Tensor, ...]:
-    """The answers of one tile and, where there is one, the gradient of their sum by the input."""
+    """The answers of a tile and, if the network is differentiable, the gradient of their sum by the
+    input."""
     with torch.enable_grad():
         x = batch.detach().clone().requires_grad_()
         out = network(x)

@@ -1,5 +1,5 @@
-"""Whether a run still is what it was: its files by their checksums and its beginning, its networks
-by what they answer about some seeds. Files are put right before a search goes on: only `resume`
+"""Verification of a run: its files by their checksums and its beginning, its networks by their
+answers on sample seeds. Files are put right before a search goes on: only `resume`
 repairs, and what is damaged is set aside, never deleted.
 """
 
@@ -59,16 +59,17 @@ CONDITIONS = "conditions.json"
 CLAIMS = "claims.json"
 """What is claimed of every seed of a tagger, detector or segmenter."""
 SIDE_FILES = (CURVES, REGRESSION, CONDITIONS, CLAIMS)
-"""Files that verbs add to a run later, each with its own checksum and the run it is about."""
+"""Files that verbs add to a run later, each with its checksum and the name of its run."""
 
 
 def write_side_file(store: Store, name: str, content: Mapping[str, Any]) -> None:
-    """Add one of `SIDE_FILES` to a run folder."""
+    """Add a file of `SIDE_FILES` to a run folder."""
     store.write(name, checked_json({**content, "run": store.run}))
 
 
 def read_side_file(store: Store, name: str) -> dict[str, Any] | None:
-    """What one of `SIDE_FILES` says; None if it is not there, damaged, or about another run."""
+    """The content of a file of `SIDE_FILES`; None if it is missing, damaged, or about another
+    run."""
     content = _checked(store.folder / name)
     return content if content.get("run") == store.run else None
 
@@ -87,7 +88,7 @@ def _checked(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How far a run can be believed; unverified is one that stored nothing to compare with."""
+    """The state of a run's verification; a run without stored checksums is unverified."""
 
     state: Literal["verified", "unverified", "damaged"]
     notes: tuple[str, ...] = ()
@@ -108,7 +109,7 @@ def require_intact(run: Path, verification: Verification, *, allow_damaged: bool
     if verification.state == "damaged" and not allow_damaged:
         raise HardcaseError(
             f"{run} is damaged: {verification.notes[0]}.",
-            "What is left of its findings would be taken for all of them.",
+            "The remaining failures would be read as all of them.",
             fix=f"hardcase resume {run}, which searches lost shards again, or --allow-damaged",
         )
 
@@ -229,7 +230,7 @@ def repair_record(folder: Path) -> Repaired:
         if not now:
             raise HardcaseError(
                 f"run.json and {BEGUN} of {folder} are both damaged: nothing says what the run is.",
-                "The findings beside them are still readable as Parquet.",
+                "The failures next to them are still readable as Parquet.",
                 fix="a new --out",
             )
         set_aside(folder / BEGUN)
@@ -288,7 +289,7 @@ def repair_measured(store: Store) -> list[int]:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename a damaged file so that nobody takes it for a whole one; returns its new place."""
+    """Rename a damaged file so that no reader takes it for a valid file; returns its new place."""
     if not path.exists():
         return None
     return path.rename(free(path.with_name(f"{path.name}.damaged")))
@@ -300,21 +301,22 @@ def set_aside(path: Path) -> Path | None:
 # on, and every network is asked again after every shard.
 
 ASKED = 512
-"""Seeds, at most, that a network is asked about, and ..."""
+"""Seeds, at most, that a network must classify again, and ..."""
 NUMBERS = 2**23
 """... numbers that these images may have together."""
 SERVED = 64
-"""About how many of them a server is asked about, where answers may cost something."""
+"""Approximate number of them for a server, where answers may cost money."""
 DECODED = 4
-"""Images that a generator is asked for."""
+"""Images that a generator decodes."""
 POOL = 32
 """Images, at most, from which the canaries of a shard are drawn."""
 NOISE = 6
-"""Levels of 255 by which a canary differs from a seed: no server has seen it before."""
+"""Levels of 255 by which a canary differs from a seed: no server has stored answers for it."""
 LATER = 86_400.0 + 3_601.0
-"""Seconds, at least, by which the clock is wrong where a local network is asked about canaries."""
+"""Seconds, at least, by which the clock is shifted while a local network classifies canaries."""
 LAST_BITS = 1e-6
-"""Fraction by which answers of one server may differ that were the same when they were compared."""
+"""Fraction by which answers of a server may differ after they were equal at the first
+comparison."""
 ROUGH = 0.02
 """Share of the spread of its answers by which two answers of a local network may differ at all."""
 REPEATS = 8.0
@@ -366,8 +368,8 @@ def networks_of(campaign: Campaign) -> dict[str, Model]:
 def behaviour_of(
     networks: Mapping[str, Model], images: ImageSet, campaign: Campaign | None = None
 ) -> dict[str, Fingerprint]:
-    """What networks answer about some of the seeds of a run, by their role; with `campaign`, its
-    generator is asked too.
+    """Answers of the networks on sample seeds of a run, by their role; with `campaign`, also images
+    of its generator.
     """
     rows = torch.linspace(0, len(images) - 1, _count(images, ASKED, NUMBERS)).round().long()
     some = images.take(rows).images()
@@ -392,7 +394,7 @@ def require_behaviour(
     *,
     known: bool = False,
 ) -> None:
-    """Refuse networks that do not answer as those did that a run began with; with `known`, about
+    """Refuse networks whose answers differ from those at the beginning of the run; with `known`, on
     the images that its search began with.
     """
     stored = record.get("behaviour") or {}
@@ -404,15 +406,16 @@ def require_behaviour(
 
 @dataclass(frozen=True, slots=True)
 class Canaries:
-    """Images with noise of one run's own, which every network is asked about after every shard, in
-    calls of their own: a network whose answer to an image depends on anything else ends the run.
+    """Images with noise of this run, which every network classifies after every shard, in separate
+    calls: a network whose answer depends on anything but the image ends the run.
 
-    Beside other images than at first, under labels that are wrong and by another clock, so that one
-    that depends on its batch, its caller or the time answers otherwise. They count in no budget.
+    They come among other images than at first, with wrong labels and a shifted clock, so that a
+    network that depends on its batch, its caller or the time answers otherwise. They count in no
+    budget.
 
     Args:
         images: The canaries.
-        known: What each network says of them, by its role.
+        known: The answers of each network on them, by its role.
         seed: What the choice for a local network follows from; servers cannot foresee theirs.
     """
 
@@ -428,9 +431,9 @@ class Canaries:
 
         Args:
             networks: The networks of a phase by their roles; see `networks_of`.
-            images: What the canaries are made of.
-            seed: Everything about them follows from it, unless one of the networks is a server.
-            shards: How many shards there will be, to tell what servers are asked beside them.
+            images: The images to which noise is added.
+            seed: Everything about them follows from it, unless any network is a server.
+            shards: How many shards there will be, to report the extra queries of servers.
         """
         served = [role for role, one in networks.items() if is_server(one)]
         luck = SystemRandom() if served else Random(f"canaries of {seed}")
@@ -457,10 +460,10 @@ class Canaries:
         return Canaries.drawn(networks_of(campaign), images, seed=campaign.seed, shards=shards)
 
     def check(self, networks: Mapping[str, Model], images: Images, shard: int) -> int:
-        """Ask every network about some canaries among some images of a shard.
+        """Let every network classify canaries among images of a shard.
 
         Returns:
-            How many images were asked about, of all networks together.
+            How many images were classified, by all networks together.
 
         Raises:
             HardcaseError: If a network does not answer as at first; the message names what its
@@ -495,8 +498,8 @@ class Canaries:
 
 
 def _require_function(role: str, model: Model, known: Fingerprint) -> None:
-    """Refuse a local network that answers its first images otherwise by now, or canaries otherwise
-    from call to call: no later answer could be compared with what it said.
+    """Refuse a local network whose answers on its first images have changed, or whose answers
+    on canaries change from call to call: later answers could not be compared with them.
     """
     inner: Any = model
     while hasattr(inner, "model"):
@@ -515,7 +518,7 @@ def _require_function(role: str, model: Model, known: Fingerprint) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A network and the canaries that it is asked about, in one way or another."""
+    """A network and its canaries, with the ways of calling it."""
 
     model: Model
     images: Images
@@ -530,7 +533,8 @@ class _Call:
         clock: bool = False,
         labels: bool = False,
     ) -> Fingerprint:
-        """The answers to the canaries, which are the first rows of `x`, asked in some order.
+        """The answers to the canaries, which are the first rows of `x`, classified in a permuted
+        order.
 
         Args:
             x: Canaries, and perhaps others after them.
@@ -569,8 +573,8 @@ class _Call:
 
 
 def _asked_with_labels(model: Model, x: Float[Tensor, "m c h w"], classes: int) -> Tensor:
-    """Ask from a place whose variables are those of a search, with labels that mean nothing: a
-    network that looks there for what it should say is found out.
+    """Call the network from a frame whose variables look like those of a search, with meaningless
+    labels: this exposes a network that reads its answer from its caller.
     """
     place = torch.arange(len(x), device=x.device)
     seeds = Seeds(x, x, place % max(classes, 1), place, {})
@@ -597,7 +601,7 @@ def _another_time(later: float) -> Iterator[None]:
 
 
 def _fingerprint(model: Model, images: Images, *, twice: bool = False) -> Fingerprint:
-    """What one network answers; one whose bits are not promised is asked twice."""
+    """The answers of a network; without a promise of equal bits it is called twice."""
     plain = _without_memory(model)
     first = Fingerprint.of(answers(plain, images, TILE))
     exact = steady(model.device) and strict_arithmetic() and not is_server(model)
@@ -610,25 +614,25 @@ def _fingerprint(model: Model, images: Images, *, twice: bool = False) -> Finger
 
 
 def strict_arithmetic() -> bool:
-    """Whether the CPU library was told to give the same bits in every batch."""
+    """Whether the CPU library is set to give the same bits in every batch."""
     return os.environ.get("MKL_CBWR", "").endswith("STRICT")
 
 
 def _count(images: ImageSet, most: int, numbers: int) -> int:
-    """How many images are asked about, so that it takes little even where they are large."""
+    """How many images are classified, so that the check is short even for large images."""
     channels, height, width = images.shape
     return min(len(images), most, max(TILE, numbers // max(channels * height * width, 1)))
 
 
 def is_server(model: Any) -> bool:
-    """Return whether a model is asked over a network."""
+    """Return whether a model answers over a network."""
     while hasattr(model, "model"):
         model = model.model
     return hasattr(model, "url")
 
 
 def _other(role: str, then: Fingerprint, now: Fingerprint, *why: str) -> tuple[str, ...]:
-    """What is said of a network that answers otherwise than before, and why it matters."""
+    """The message on a network that answers otherwise than before, and why it matters."""
     count = len(then.values)
     changed = count
     if len(now.values) == count:
@@ -640,7 +644,7 @@ def _other(role: str, then: Fingerprint, now: Fingerprint, *why: str) -> tuple[s
 
 
 def _without_memory(model: Model) -> Model:
-    """`model` without the answers that it remembers: it is asked itself."""
+    """`model` without its cache of answers."""
     if isinstance(model, Cached):
         return model.model
     return LabelOnly(_without_memory(model.model)) if isinstance(model, LabelOnly) else model

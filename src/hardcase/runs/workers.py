@@ -1,4 +1,4 @@
-"""The shards of a campaign, searched here, in several processes or on a cluster."""
+"""The shards of a campaign, searched here, in worker processes or on a cluster."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ PATIENCE = 3
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The environment variable that says which GPUs a process sees, and in which order."""
 ATOMIC = 4000
-"""Bytes that a pipe takes whole or not at all: a worker's death leaves no half message."""
+"""Bytes that a pipe takes entirely or not at all: a worker's death leaves no half message."""
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ Stopped = Callable[[], bool]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One shard's work: which seeds, what they may cost, when to stop (monotonic seconds)."""
+    """The task of a shard: which seeds, their budget, when to stop (monotonic seconds)."""
 
     number: int
     first: int
@@ -96,7 +96,7 @@ class Task:
         guides: Sequence[Guide] = (),
         on_step: OnStep = lambda counts: None,
     ) -> ShardOutcome:
-        """Search this shard in a worker, in its main thread, and pack what it found."""
+        """Search this shard in a worker, in its main thread, and pack its result."""
         alone = SerialExecutor(executor_of(campaign).ask)
         return next(search_here(campaign, on_step, lambda: False, [self], guides, executor=alone))
 
@@ -120,7 +120,7 @@ class WorkItem(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tasks(Sequence[Task]):
-    """The seeds at `rows` of `images`, in shards; a task is made when it is asked for."""
+    """The seeds at `rows` of `images`, in shards; a task is built on demand."""
 
     images: ImageSet
     rows: Int[Tensor, " u"]
@@ -277,7 +277,7 @@ def _watched(campaign: Campaign, task: Task) -> Iterator[dict[str, Any]]:
 
 
 def _with_canaries(campaign: Campaign, searched: SearchedTask) -> SearchedTask:
-    """The same, after the networks were asked about images of their own, which count apart."""
+    """The same, after the networks classified the canaries, which count separately."""
     task = searched.task
     if task.canaries is not None:
         with _watched(campaign, task), campaign.arithmetic():
@@ -391,7 +391,7 @@ def run_shards(
 
 
 class Processes:
-    """Processes that each build the campaign, over `devices`; when one dies, all start anew."""
+    """Processes that each build the campaign, over `devices`; when any dies, all start anew."""
 
     def __init__(self, source: Source, workers: int, devices: Sequence[str] = ()) -> None:
         try:
@@ -400,7 +400,7 @@ class Processes:
             raise
         except Exception as error:  # whatever a user's object raises
             raise HardcaseError(
-                f"the campaign cannot be sent to worker processes: {type(error).__name__}: {error}",
+                f"the run cannot be sent to worker processes: {type(error).__name__}: {error}",
                 "The model, the method and the space must be made of importable classes.",
                 fix="workers=1, or a configuration file that names them",
             ) from error
@@ -473,8 +473,8 @@ class Processes:
 
 
 def bounded_workers(wanted: int) -> int:
-    """Return how many processes are started: each core has a few, and a pool of any size waits for
-    all of its processes when it ends.
+    """Return how many processes are started: at most `PER_CORE` per core, since a pool of any size
+    waits for all of its processes when it ends.
     """
     most = PER_CORE * (os.cpu_count() or 1)
     if wanted > most:
@@ -510,7 +510,7 @@ _known: tuple[Path | None, tuple[Guide, ...]] = (None, ())
 
 
 def _set_up(source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQueue[str]) -> None:
-    """In a new worker process: a GPU of its own, a fair share of the cores, the campaign built."""
+    """In a new worker process: choose its GPU and its share of the cores, build the campaign."""
     global _ingredients, _news, _unbuilt
     place = places.get()
     if place:
@@ -524,7 +524,7 @@ def _set_up(source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQ
     end_lost_calls(True)
     _news = news
     try:
-        with guarded("building the campaign in a worker process"):
+        with guarded("building the run in a worker process"):
             _ingredients = pickle.loads(source)()
     except (
         HardcaseError

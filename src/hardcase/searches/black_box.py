@@ -25,9 +25,9 @@ from hardcase.types import Evaluator, Feedback, Seeds, State
 class Evolution:
     """Candidates on both sides of a centre, ranked by score, lead the centre uphill.
 
-    While nothing fails the spread grows, so that a model that tells only its label is found out
-    as well; from the first failure on, the way between the seed and the nearest failing candidate
-    is halved, keeping to the failing side.
+    While nothing fails the spread grows, so that the search also works with labels alone;
+    from the first failure on, the way between the seed and the nearest failing candidate
+    is halved, staying on the failing side.
 
     Args:
         pairs: Antithetic pairs of candidates per step and seed.
@@ -111,7 +111,8 @@ def _ranked(score: Float[Tensor, "r c"]) -> Float[Tensor, "r c"]:
 def _nearest(
     feedback: Feedback, start: Float[Tensor, "r *code"], count: int
 ) -> tuple[Tensor, Tensor]:
-    """The failing candidate of each image that is nearest to its code, and whether there is one."""
+    """The failing candidate of each image that is nearest to its code, and whether the image has
+    any."""
     z = feedback.z.reshape(count, -1, *feedback.z.shape[1:])  # r c *code
     away = length((z - start[:, None]).flatten(2), 2)
     failed = feedback.failed.reshape(count, -1)
@@ -124,7 +125,7 @@ def _nearest(
 
 WEIGHTS = 0.25
 SLOPES = 0.5
-"""Variances of a surrogate's weight and of a slope that none has, before anything was asked."""
+"""Prior variances of a surrogate's weight and of a slope that no surrogate has."""
 ROUGH = 0.1
 """Variance of a change of the model's margin that no slope explains, for a step of length 1."""
 
@@ -134,19 +135,19 @@ class SurrogateGradients:
     """Where a search along gradients gets them if the model gives none.
 
     Networks trained on the same data as a model would be (substitutes: Papernot et al., 2017,
-    arXiv 1602.02697) have similar gradients. How far each of them tells what the model does is
-    learned on the way: the model is asked at a point beside the current one, and the change of
-    its margin is followed as a weighted sum of theirs and of a slope that none of them has. A
-    Kalman filter (Kalman, 1960) estimates weights and slope from all answers so far. Where the
-    model fails already, only the witnesses' gradient is left.
+    arXiv 1602.02697) have similar gradients. How well each of them predicts the model is learned on
+    the way: the model is evaluated at a point near the current point, and the change of its margin
+    is tracked as a weighted sum of theirs plus a slope that no surrogate has. A Kalman filter
+    (Kalman, 1960) estimates weights and slope from all answers so far. Where the model fails
+    already, only the witnesses' gradient is left.
 
     Args:
         count: How many networks the method has as surrogates.
-        noise: How far beside the current point the model is asked, per coordinate.
+        noise: Distance of the extra query from the current point, per coordinate.
         learns: Whether answers are learned from; not where the model tells only its label.
         scale: Times a surrogate's margin that the model's is expected to change by, at first.
-        push: Share of the model's slope that is followed beside the witnesses'.
-        forget: Share of what is known that each query makes old.
+        push: Share of the model's slope that is followed in addition to the witnesses'.
+        forget: Share of the estimate's precision that each query discards.
         enough: Logits by which the model must leave the label before its part ends.
     """
 
@@ -174,7 +175,7 @@ class SurrogateGradients:
     def __call__(
         self, state: State, evaluate: Evaluator, rows: Int[Tensor, " r"], rng: Rng
     ) -> tuple[Feedback, Tensor, State]:
-        """One query of each row, and the direction to go from there."""
+        """A query of each row, and the direction to go from there."""
         z = state["z"][rows]
         asked = z + self.noise * rng.normal(rows, tuple(z.shape[1:]))
         feedback, kept = evaluate.gradient(asked, rows)
@@ -193,7 +194,7 @@ class SurrogateGradients:
     def _filtered(
         self, new: Mapping[str, Tensor], state: State, rows: Int[Tensor, " r"]
     ) -> dict[str, Tensor]:
-        """Kalman's update: weights and slope after one more answer, and their covariance."""
+        """Kalman's update: weights and slope after another answer, and their covariance."""
         estimate = state["estimate"][rows]
         covariance = state["covariance"][rows]
         moved = [flat(new[name] - state[name][rows]) for name in ("margins", "asked")]
@@ -214,6 +215,6 @@ class SurrogateGradients:
         }
 
     def _prior(self, estimate: Float[Tensor, "r k"]) -> Float[Tensor, " k"]:
-        """The variance of what is known before anything was asked: of weights, then of slopes."""
+        """The prior variance: of weights, then of slopes."""
         place = torch.arange(estimate.shape[1], device=estimate.device)
         return torch.where(place < self.count, WEIGHTS, SLOPES)

@@ -31,7 +31,7 @@ Picture = Float[Tensor, "m c h w"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A change of images: `apply` changes each by one of `levels`."""
+    """A change of images: `apply` changes each by a level of `levels`."""
 
     name: str
     levels: tuple[float, ...]
@@ -81,7 +81,7 @@ def rotate(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Pictu
 
 
 def _warp(x: Picture, *entries: Tensor | float, mode: str = "bilinear") -> Picture:
-    """The picture seen through a 2x3 matrix per row, given entry by entry."""
+    """The picture under an affine map, a 2x3 matrix per row, entry by entry."""
     columns = [torch.as_tensor(entry, device=x.device).expand(len(x)) for entry in entries]
     matrix = torch.stack([column.to(x.dtype) for column in columns], 1).reshape(-1, 2, 3)
     outside = {3: "reflection"}.get(x.shape[1], "zeros")
@@ -116,7 +116,7 @@ def blur(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture
 
 
 def pixels(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
-    """So many values, drawn at random (one may be drawn twice), get any new value."""
+    """Randomly drawn values (with replacement) get any new value."""
     values = x.flatten(1)
     most = int(level.max())
     place = rng.integers(rows, values.shape[1], (most,))
@@ -197,19 +197,19 @@ class WhiteNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metamorphic:
-    """DeepHunter's mutation: at most one affine change, and pixel changes while they are small.
+    """DeepHunter's mutation: at most 1 affine change, and pixel changes while they are small.
 
     A pixel change is small if fewer than `alpha` of the values differ from the reference picture,
     or none by `beta` of the range. An affine change is done to the reference too and is always
     accepted, once; what had changed before it is added (count) or compared (size) from then on. A
-    child that is refused `tries` times is given up.
+    child that is refused `tries` times is abandoned.
 
     Args:
-        affine: Affine changes, of which a child has at most one.
+        affine: Affine changes, of which a child has at most 1.
         pixel: Changes of pixel values.
         alpha: Share of values that may change by any amount.
         beta: Change, in units of [0, 1], that all values may make.
-        tries: Draws before a parent is given up.
+        tries: Draws before a parent is abandoned.
     """
 
     affine: tuple[Operator, ...] = AFFINE
@@ -249,7 +249,7 @@ class Metamorphic:
     def _try(
         self, z: Tensor, columns: State, rows: Int[Tensor, " m"], rng: Rng
     ) -> tuple[Tensor, State, Bool[Tensor, " m"]]:
-        """One change of each picture, and whether it is accepted."""
+        """A change of each picture, and whether it is accepted."""
         operators = (*self.affine, *self.pixel)
         first = columns["turned"].long() * len(self.affine)
         chosen = first + rng.integers(rows, len(operators) - first)
@@ -350,16 +350,16 @@ class Worklist:
     """Short gradient walks from a list that grows by candidates that are new and near.
 
     Each seed has a list of entries, first come first served, that begins with the seed itself. A
-    walk starts at the next entry with targets of its own; a candidate joins the list (as a copy) if
+    walk starts at the next entry with its targets; a candidate joins the list (as a copy) if
     it adds more than `gain` to what the guides know and lies within `radius` of the seed.
 
     Evaluations carry among their targets ``row``, the seed's place, and ``seen``, whether the image
     was evaluated before (walks start from pictures that were).
 
     Args:
-        step_size: Size of one step.
+        step_size: Size of a step.
         direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
-        steps: Gradient steps of one walk.
+        steps: Gradient steps of a walk.
         gain: Least gain that makes a candidate an entry.
         radius: Largest L2 distance of an entry from its seed, relative to the seed's length.
         capacity: Entries per seed.

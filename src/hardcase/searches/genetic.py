@@ -24,14 +24,14 @@ from hardcase.types import Evaluator, Feedback, Search, Seeds, Space, State, Tar
 class Genetic:
     """Population per seed: crossover, mutation where a code differs from its image, reset mask.
 
-    SINVAD's genetic algorithm; all images are in one batch. Each generation keeps the `elite` best
-    and fills up with children of two of them: single-point crossover, normal mutation, then the
-    reset. A seed's mutation size shrinks by `decay` while its best does not improve by more than
-    `tolerance`, and returns to `mutation` when it does.
+    SINVAD's genetic algorithm; all images are in the same batch. Each generation keeps the `elite`
+    best and fills up with children of two of them: single-point crossover, normal mutation, then
+    the reset. A seed's mutation size shrinks by `decay` while its best does not improve by more
+    than `tolerance`, and returns to `mutation` when it does.
 
     Args:
         population: Codes of a generation, parents among them.
-        elite: Parents that are kept.
+        elite: Parents that survive.
         spread: Deviation of the first population around the original's code.
         mutation: Mutation size of an image whose best improves.
         decay: What a stalled original's mutation size is multiplied by.
@@ -144,9 +144,9 @@ def _gather(z: Float[Tensor, "r p d"], index: Int[Tensor, "r c"]) -> Float[Tenso
 class PixelGenetic:
     """Population per seed: tournaments, uniform crossover and small mutations of pixels.
 
-    DiffChaser's genetic search; all images are in one batch. The best survives, every other place
-    goes to a child that takes each number of its code from one of two winners of tournaments, with
-    equal chance. The first population are copies of the image, mutated.
+    DiffChaser's genetic search; all images are in the same batch. The best survives, every other
+    place goes to a child that takes each number of its code from either of two tournament winners,
+    with equal chance. The first population are copies of the image, mutated.
 
     Args:
         population: Individuals per seed.
@@ -201,7 +201,7 @@ class PixelGenetic:
     def _winners(
         self, score: Float[Tensor, "r p"], rows: Int[Tensor, " r"], rng: Rng
     ) -> Int[Tensor, "r c"]:
-        """For every place but one, the best of a few drawn individuals; ties to the first."""
+        """For every child, the best of the drawn individuals; ties to the first."""
         shape = (self.population - 1, self.tournament)
         drawn = rng.integers(rows, self.population, shape)
         best = score[:, None].expand(-1, shape[0], -1).gather(2, drawn).argmax(2, keepdim=True)
@@ -218,12 +218,11 @@ class PixelGenetic:
 @search("hill-climbing", needs="label", paper="Kang, Feldt and Yoo, SBST 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HillClimbing:
-    """One coordinate after the other moved at random; a move stays if the score rises.
+    """Coordinates moved at random in turn; a move stays if the score rises.
 
     `passes` over all coordinates, all images side by side; a move is normal noise of the original's
     current `step_size`. After each pass ("accepted") the step size becomes the mean size of the
-    moves that were kept, but at least the share of moves that were kept, or half of what it was
-    where none was.
+    accepted moves, but at least the share of accepted moves; where none was accepted it halves.
 
     Args:
         passes: Passes over all coordinates.
@@ -342,12 +341,13 @@ class _Beginning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Illumination:
-    """Mutants of the parents that a map chooses, of which those nearest to its target are asked.
+    """Mutants of the parents that a map chooses, of which those nearest to its target are
+    evaluated.
 
     At first another search looks for a failure of each seed; everything it evaluates enters the map
-    and may become a parent. Then, for each question, `drafts` mutants of a parent are decoded and
-    measured, which asks no network; the one nearest to the cell that the map targets is evaluated.
-    Needs the guide `hardcase.guides.archive.Archive`.
+    and may become a parent. Then, for each query, `drafts` mutants of a parent are decoded and
+    measured, which needs no network; the mutant nearest to the cell that the map targets is
+    evaluated. Needs the guide `hardcase.guides.archive.Archive`.
 
     Args:
         space: Where the codes live.

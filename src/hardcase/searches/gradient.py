@@ -1,4 +1,4 @@
-"""Searches along the gradient of the score: ascent, Adam, several walks per image, and C&W's."""
+"""Searches along the gradient of the score: ascent, Adam, multi-start ascent, and C&W's attack."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class OwnGradients:
 class AdamAscent:
     """Adam on the code, then a bisection from the first failure back to the original.
 
-    Each seed climbs with its own moments until it fails. When no seed climbs any more, the way
+    Each seed climbs with separate moments until it fails. When no seed climbs any more, the way
     between the seed and the failure is halved, keeping to the failing side. Without bisections the
     run must stop images at their first failure.
 
     Args:
-        step_size: Size of one step.
+        step_size: Size of a step.
         first: Decay of the first moment.
         second: Decay of the second moment.
         bisections: Bisection steps back to the original after the first failure.
@@ -127,7 +127,7 @@ def adam(
 def halve(
     state: State, evaluate: Evaluator, rows: Int[Tensor, " r"], found: Tensor, *, halvings: int
 ) -> State:
-    """Bisect between the images and what was `found` to fail, and retire images after `halvings`.
+    """Bisect between the images and their failures in `found`, and retire images after `halvings`.
 
     `low` and `high` are shares of the way from an original's `start`; it fails at `high`.
     """
@@ -176,28 +176,28 @@ Shape = Callable[[Tensor, Tensor, Rng], Tensor]
 
 
 def sign(gradient: Tensor) -> Tensor:
-    """Every coordinate moves by one step: the steepest direction in L∞.
+    """Every coordinate moves by a step: the steepest direction in L∞.
 
     Args:
-        gradient: Gradients of the score, one row per candidate.
+        gradient: Gradients of the score, a row per candidate.
     """
     return gradient.sign()
 
 
 def unit(gradient: Tensor) -> Tensor:
-    """A step of length one: the steepest direction in L2.
+    """A step of length 1: the steepest direction in L2.
 
     Args:
-        gradient: Gradients of the score, one row per candidate.
+        gradient: Gradients of the score, a row per candidate.
     """
     return gradient / per_row(length(flat(gradient)).clamp_min(1e-12), gradient)
 
 
 def rms(gradient: Tensor) -> Tensor:
-    """Scale by the root mean square of the row, as DeepXplore: a typical coordinate moves by one.
+    """Scale by the root mean square of the row, as DeepXplore: a typical coordinate moves by 1.
 
     Args:
-        gradient: Gradients of the score, one row per candidate.
+        gradient: Gradients of the score, a row per candidate.
     """
     mean = total(flat(gradient).square()) / flat(gradient).shape[1]
     return gradient / (per_row(mean.sqrt(), gradient) + 1e-5)
@@ -207,14 +207,14 @@ def raw(gradient: Tensor) -> Tensor:
     """The gradient itself.
 
     Args:
-        gradient: Gradients of the score, one row per candidate.
+        gradient: Gradients of the score, a row per candidate.
     """
     return gradient
 
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """One random square per step: black if the move inside is darker, else nothing moves."""
+    """A random square per step: black if the move inside is darker, else nothing moves."""
 
     size: int
 
@@ -248,11 +248,11 @@ class GradientAscent:
     `renew` steps.
 
     Args:
-        step_size: Size of one step.
+        step_size: Size of a step.
         direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
         jitter: Size of the uniform noise at the start.
         renew: Steps after which guides choose anew what to push; 0: never.
-        shape: What of a step is kept, e.g. one that is the same for all pixels.
+        shape: The constraint on a step, e.g. the same change for all pixels.
         unchanged: An image that fails as it is, is a failure; otherwise it only teaches guides, and
             its search ends.
     """
@@ -296,16 +296,16 @@ class GradientAscent:
 @search("fan", needs="gradients", paper="Te Wei Lee, report, 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiStartAscent:
-    """Several gradient walks per image, each with targets of its own.
+    """Run a number of gradient walks per image, each with separate targets.
 
-    One for every unit, filter or layer, as MaXplore goes. The seed is evaluated first, so that
-    guides know it. A walk's targets are chosen by its number: guides that `follow` are told
-    ``walk`` and ``row``, and so is every evaluation.
+    For MaXplore, a walk for every unit, filter or layer. The seed is evaluated first, so that
+    guides know it. A walk's targets are chosen by its number: guides that `follow` receive ``walk``
+    and ``row``, and so does every evaluation.
 
     Args:
         walks: Walks from every seed.
-        step_size: Size of one step.
-        steps: Gradient steps of one walk.
+        step_size: Size of a step.
+        steps: Gradient steps of a walk.
         direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
         width: Walks at a time.
         stop: A walk ends when it fails.
@@ -381,7 +381,7 @@ class MultiStartAscent:
 @search("carlini-wagner", needs="gradients", paper="Carlini and Wagner, IEEE S&P 2017")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarliniWagner:
-    """Adam on distance plus weighted logit margin, the weight found by bisection.
+    """Adam on distance plus weighted logit margin, the weight by bisection.
 
     Adam on ``‖z - seed‖² + weight · max(0, confidence - score)``; after every `steps` steps each
     seed's weight is halved toward the largest that failed or multiplied by ten, and the walk starts

@@ -20,7 +20,7 @@ from hardcase.types import Evaluator, Seeds, State
 @search("interpolation", needs="label", paper="Duan, Dwyer and Yang, 2025 (ARGUS)")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpolation:
-    """Every seed interpolated once with every partner of another class, at one weight.
+    """Interpolate every seed once with every partner of another class, at a fixed weight.
 
     The weight of the partner is `mix`; `width` partners are taken per step.
 
@@ -67,15 +67,15 @@ class Bisection:
 
     For each other class the nearest partners in turn: the interval of shares is halved toward the
     smallest that makes the model say that class. Then, for the nearest code that did, places of
-    the grid return to the original's own code wherever the model still says that class, the most
-    changed ones first. A class that was never reached costs nothing more, and so does a place at
+    the grid return to the original's code wherever the model still predicts that class, the most
+    changed places first. A class that was never reached costs nothing more, and so does a place at
     rest.
 
     Args:
         partners: Codes of training images, as `hc.spaces.partners` collects them.
         rounds: Nearest partners that are tried per class.
         halvings: Bisection steps per partner.
-        blocks: How many code positions are taken back at once, one pass each.
+        blocks: How many code positions return at once, a pass for each number.
     """
 
     partners: Partners
@@ -84,7 +84,7 @@ class Bisection:
     blocks: tuple[int, ...] = (8, 1)
 
     def questions(self, shape: Sequence[int]) -> int:
-        """The most that one class of one seed can cost, for codes of this shape."""
+        """The largest cost of a class of a seed, for codes of this shape."""
         return self._sharing + len(self._plan(_places(shape)))
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
@@ -244,8 +244,8 @@ class AnchoredSteps:
 class GrowingMix:
     """The smallest mix of each other class that fails: grown from the last stage on, then bisected.
 
-    Codes are those of `hc.spaces.Styles`. A mix of 1.5 means: the last stage is conditioned wholly
-    on the other class, the one before it by half, all earlier ones not at all.
+    Codes are those of `hc.spaces.Styles`. A mix of 1.5 means: the last stage is conditioned
+    entirely on the other class, the stage before it by half, all earlier stages not at all.
 
     Args:
         steps: Mixes that are tried per stage.

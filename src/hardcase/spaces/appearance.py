@@ -1,9 +1,9 @@
-"""Spaces of appearance: the same thing, bent, seen from elsewhere, in another light, through
+"""Spaces of appearance: the same object, bent, from another viewpoint, in another light, through
 another camera.
 
-No generator and no training: a code says how much of what is done to the seed's own image. Code 0
+No generator and no training: a code holds the amount of each change of the seed's image. Code 0
 is the image itself, byte for byte; every coordinate has a name, a unit and a natural range, so that
-a failure can be told in words.
+words can describe a failure.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Layout:
     widths: list[int]
     """Columns of each group."""
     columns: dict[str, dict[str, int | slice]]
-    """Where a part finds its values in a code, by part and name: a number, or a whole field."""
+    """The position of a part's values in a code, by part and name: a number, or a field."""
     neutral: tuple[float, ...]
     reach: tuple[float, ...]
     lowest: tuple[float, ...]
@@ -106,8 +106,9 @@ class Appearance:
 
     A product's code is the concatenation of its parts' codes, as they are written. Images pass
     through parts as light does, whatever order they are written in: scene, camera, light, weather,
-    lens, sensor. Geometric parts make one resampling. Codes are in units of each coordinate's
-    range, so `project` clamps to [-1, 1] (or [0, 1] for what has no opposite, such as blur).
+    lens, sensor. Geometric parts are composed into a single resampling. Codes are in units of each
+    coordinate's range, so `project` clamps to [-1, 1] (or [0, 1] for what has no opposite, such as
+    blur).
 
     Args:
         parts: the factors, each kind at most once.
@@ -158,7 +159,8 @@ class Appearance:
 
     @property
     def groups(self) -> tuple[CoordinateGroup, ...]:
-        """What is said, and can be taken away, at once; in the order of the code."""
+        """Groups of coordinates that are described, and removed, together; in the order of the
+        code."""
         return self._layout.groups
 
     @property
@@ -277,7 +279,7 @@ class Appearance:
         ]
 
     def _row_words(self, row: Sequence[Sequence[float]], sizes: Sequence[float]) -> list[str]:
-        """What was done to one image by each group, ordered by how large its change is."""
+        """The change of an image by each group, the largest first."""
         order = sorted(range(len(sizes)), key=lambda group: -sizes[group])
         return [text for group in order for text in self.groups[group].words(row[group])]
 

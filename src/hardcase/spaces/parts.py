@@ -1,8 +1,8 @@
 """The parts of a space of appearance: their coordinates, and what of `hardcase.imaging` they do.
 
-Images pass through them as light does: a warp of the scene and the pose of the camera (together one
-resampling), light, weather, the lens, the sensor. Natural ranges of lengths differ between small
-images (up to 64 pixels) and photographs.
+Images pass through them as light does: a warp of the scene and the pose of the camera (together a
+single resampling), light, weather, the lens, the sensor. Natural ranges of lengths differ between
+small images (up to 64 pixels) and photographs.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Warp(CheckedPart):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Camera(CheckedPart):
-    """The image taken from elsewhere.
+    """The image from another viewpoint.
 
     Args:
         rotation: about the line of sight, in degrees.
@@ -118,7 +118,7 @@ class Camera(CheckedPart):
         shift: along each axis, as a share of the shorter side.
         shear: sideways for each pixel down, as a share.
         view: perspective tilt: how far the camera stands to the side or above, in degrees; the
-            scene is a plane one side away.
+            scene is a plane at a distance of 1 side.
     """
 
     rotation: float = 11.0

@@ -61,8 +61,8 @@ class Tried:
 OUTCOMES = ("failing", "accepted")
 """What an image may come to; `accepted` only where both runs were judged."""
 WHAT = {
-    "failing": "seeds with a failing finding",
-    "accepted": "seeds whose nearest finding is accepted",
+    "failing": "images with a failure",
+    "accepted": "images whose nearest failure is accepted",
 }
 Compared = Callable[[statistics.Numbers, statistics.Numbers], statistics.Test]
 

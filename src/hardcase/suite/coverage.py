@@ -158,8 +158,7 @@ def _passes(images: Images, seeds: Images | None) -> list[tuple[int, Images, boo
         return [(0, images, False)]
     if len(seeds) != len(images):
         raise HardcaseError(
-            f"{len(images)} images were given with {len(seeds)} seeds; each image needs the seed it"
-            " was made from."
+            f"{len(images)} images came with {len(seeds)} originals; each image needs its original."
         )
     return [(0, seeds, True), (len(seeds), images, False)]
 

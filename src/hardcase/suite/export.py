@@ -38,7 +38,7 @@ _VERDICTS = ("verdict", "by", "p_kept", "noise")
 AT_ONCE = 256
 """Findings whose images are in memory at once."""
 _CARD = """---
-pretty_name: Findings of hardcase
+pretty_name: Failures found by hardcase
 task_categories:
 - image-classification
 tags:
@@ -54,14 +54,14 @@ configs:
 ---
 # Inputs on which {model} fails
 
-{count} findings of hardcase {version}, made by `{method}`
-from {seeds} seeds of `{data}`. `label` is the class of the seed a finding was made from,
-`predicted` what the model answered, `confidence` how sure it was, `l2` and `linf` how far the
-image lies from its seed in [0, 1].
+{count} failures, found by hardcase {version} with `{method}`
+in a search from {originals} images of `{data}`. `label` is the class of the original image,
+`predicted` the class that the model answered, `confidence` its probability, `l2` and `linf` the
+distance to the original, with pixels in [0, 1].
 
 {judged}
 
-{funnel}
+{search_results}
 
 The images are derived from `{data}` and stay under its licence. They were chosen because one model
 fails on them: they measure no other model's accuracy, and training on them says nothing about
@@ -99,7 +99,7 @@ def export(run: Run, to: str, out: str | Path, *, allow_damaged: bool = False) -
         raise choice("form of export", to, list(forms))
     require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     if not len(run) and to != "junit":  # where no finding means that all is well
-        raise HardcaseError(f"{run.folder} holds no findings, so there is nothing to export.")
+        raise HardcaseError(f"{run.folder} holds no failures, so there is nothing to export.")
     where = Path(out)
     refuse_occupied(where)
     return forms[to](run, where)
@@ -279,9 +279,9 @@ def _card(run: Run) -> str:
         size=next((name for most, name in _SIZES.items() if len(run) < most), "n>1M"),
         count=f"{len(run):,}",
         version=VERSION,
-        seeds=run.counts()["search_results"]["images"],
+        originals=run.counts()["search_results"]["images"],
         judged="No judge has seen them." if run.verdicts is None else judged,
-        funnel=f"```text\n{run.summary()}\n```",
+        search_results=f"```text\n{run.summary()}\n```",
         **known,
     )
 

@@ -184,7 +184,7 @@ def failing_findings(run: Run, verb: str) -> tuple[list[int], pa.Table]:
     rows = pc.indices_nonzero(pc.equal(run.findings["kind"], "label"))
     if not len(rows):
         raise HardcaseError(
-            f"{run.folder} holds no failing findings to {verb}.", fix="a run that found some"
+            f"{run.folder} holds no failures to {verb}.", fix="a run that found some"
         )
     return rows.to_pylist(), run.findings.take(rows)
 
@@ -221,7 +221,7 @@ def stored(run: Run, *, accepted: bool = False, allow_damaged: bool = False) -> 
     said = run.verdicts
     if accepted and said is None:
         raise HardcaseError(
-            f"no judge has seen the findings of {run.folder}.", fix=f"hardcase judge {run.folder}"
+            f"no judge has read the failures of {run.folder}.", fix=f"hardcase judge {run.folder}"
         )
     rows = run.findings.select(["id", "original", "kind", "expected", "predicted"]).to_pylist()
     return [

@@ -243,7 +243,7 @@ def check_deterministic(trial: MethodTrial) -> None:
         "two runs with one seed differ: is there randomness that does not come from `rng`, or"
         " memory that outlives a run?"
     )
-    assert _same(one, small), "findings depend on the batch size: does a row see its neighbours?"
+    assert _same(one, small), "failures depend on the batch size: does a row see its neighbours?"
 
 
 def check_changes_nothing(trial: MethodTrial) -> None:
@@ -285,7 +285,7 @@ def check_seed_counts(trial: MethodTrial) -> None:
             f"of {count} images, {int((shard.counts.queries == 0).sum())} were never evaluated"
         )
         assert set(shard.findings.seed.tolist()) <= set(range(count)), (
-            "a finding names a seed that does not exist"
+            "a failure names an image that does not exist"
         )
 
 
@@ -301,7 +301,7 @@ def check_resumable_state(trial: MethodTrial) -> None:
     method = trial.make()
     saved = trial.search(replace(method, search=_Saving(method.search))).findings
     assert _same(trial.plain.findings, saved), (
-        "findings change when the state is saved and loaded between steps: what a search remembers "
+        "failures change when the state is saved and loaded between steps: what a search remembers "
         "belongs in its state, not in itself"
     )
 

@@ -69,7 +69,7 @@ def check_space(space: Space, *, images: Images | None = None, tolerance: float 
     assert worst <= tolerance, f"decode(encode(x)) is off by {worst:.3g}"
     distance = space.distance(z, seeds)
     assert distance.shape == (len(z),), f"distances have the shape {tuple(distance.shape)}"
-    assert bool((distance.abs() < 1e-6).all()), "a seed is not at distance 0 of itself"
+    assert bool((distance.abs() < 1e-6).all()), "an image is not at distance 0 of itself"
     code = z.clone()
     moved = z + torch.randn(z.shape, generator=stream(1, "check"))
     before = moved.clone()

@@ -102,7 +102,7 @@ def new(
     if not any(item.use == "main" for item in making.items):
         raise HardcaseError(
             f"these runs give nothing to ask for design {design!r}: {making.facts.get('lost', '')}",
-            fix="runs on the same seeds, with failures, or another --design",
+            fix="runs on the same images, with failures, or another --design",
         )
     making.repeat_items()
     return write(making, Path(out), title=title, language=language)

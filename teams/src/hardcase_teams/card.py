@@ -137,7 +137,7 @@ class CardContent:
         lines += markdown_table(columns, [row[: len(columns)] for row in self.figures()])
         if picture:
             lines += ["", f"![Images that the model gets wrong beside their originals]({picture})"]
-        columns = ["condition", "declared", "adds to the risk"]
+        columns = ["condition", "declared", "adds to the failure rate"]
         lines += ["", *markdown_table(columns, list(self.conditions())), ""]
         lines += [f"**Limits: {said}.**", ""] if found else []
         lines += [f"- {check.outcome}: {escaped(check.text)}" for check in found]
@@ -279,7 +279,7 @@ def _results(content: CardContent, kind: Any, benchmark: str) -> Iterator[Any]:
     names = {
         "risk": f"failure rate under {declared} conditions",
         "worst_case": f"worst case in {declared}",
-        "accuracy": "accuracy on unchanged images",
+        "accuracy": "accuracy on unmodified images",
     }
     data = benchmark.rpartition(":")[0] or str(record.get("data"))
     for metric, name in names.items():

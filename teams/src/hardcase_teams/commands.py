@@ -21,7 +21,7 @@ from hardcase.errors import HardcaseError
     record=o.Row("A release record: JSON and page, signed by their hash."),
     comment=o.Row("A comment for a pull request: Markdown and picture."),
     version=o.Row("Of the model; by default the hash of its weights.", "NAME"),
-    baseline=o.Row("The version before: its figures stand beside, paired.", "RUN"),
+    baseline=o.Row("The baseline, compared image by image.", "RUN"),
     benchmark=o.Row("Of the Hub, where the data is a benchmark.", "DATASET:TASK"),
     picture=o.Row("Where readers of a comment find the picture.", "URL"),
     config=o.Row("A file with limits; hardcase.toml here by default.", "FILE.toml"),

@@ -110,7 +110,7 @@ def _work(task: WorkItem, sent: Sequence[Any], versions: Mapping[str, str]) -> A
     if versions != _versions():
         raise HardcaseError(
             f"a machine of the cluster has other versions: {_versions()}, here {dict(versions)}.",
-            "Findings would depend on where a shard was searched.",
+            "Failures would depend on where a shard was searched.",
             fix="the same hardcase and torch on every machine",
         )
     torch.set_num_threads(1)

@@ -16,7 +16,7 @@ from hardcase.errors import HardcaseError
 __all__ = ["Fittable", "Spread", "conditions_of", "declared_range", "fittable"]
 
 LEAST_DEVIATION = 0.08
-"""The smallest standard deviation of a coordinate, in sizes: less is not seen."""
+"""The smallest standard deviation of a coordinate, in sizes: less is invisible."""
 FARTHEST = 4.0
 """How far a centre may lie from neutral, in sizes."""
 WIDEST = 2.0
@@ -32,7 +32,7 @@ class Fittable:
     """A coordinate that can be fitted.
 
     Args:
-        name: The coordinate, one of `DECLARABLE`.
+        name: The coordinate, a name of `DECLARABLE`.
         size: A moderate change in its unit; negative where more change is less of something.
         centred: Whether its centre stays at neutral, since it has a direction in the plane.
     """
@@ -43,7 +43,7 @@ class Fittable:
 
     @property
     def one_sided(self) -> bool:
-        """Whether values lie on one side of neutral alone."""
+        """Whether values lie on a single side of neutral."""
         row = DECLARABLE[self.name]
         return row.neutral in (row.least, row.most)
 
@@ -115,7 +115,8 @@ class Spread:
     Args:
         mean: The centre.
         deviation: The standard deviation.
-        even: Whether all values between two ends are equally likely; else it is a normal one.
+        even: Whether all values between two ends are equally likely; else the distribution is
+            normal.
     """
 
     mean: float

@@ -1,10 +1,10 @@
 """What a fit can say, and what it cannot: which coordinates are needed, how exactly, what is left.
 
-An embedding is a mean over images, so its chance variation is known from the images themselves:
+An embedding is a mean over images, so its chance variation follows from the images themselves:
 every image's part is multiplied by a random number, again and again (a multiplier bootstrap). A
 coordinate is needed where fitting again without it leaves more than chance explains; the p-values
 of all coordinates are corrected together (Holm). The part of the field that no coordinate explains
-is held against chance too, and against a small share of the whole: the form of a distribution is
+is compared with chance too, and with a small share of the total: the form of a distribution is
 never met exactly.
 """
 
@@ -50,7 +50,7 @@ NEARLY = 0.5
 LOOKS = 3
 """How often a detectable width is rendered and corrected."""
 ALTERNATIVES = 2
-"""Other coordinates that are tried in the place of one."""
+"""Other coordinates that are tried in place of a coordinate."""
 AS_GOOD = 0.7
 """Share of its gain that another coordinate must promise to be tried in its place."""
 _GRID = ndtri((np.arange(400) + 0.5) / 400)
@@ -69,7 +69,7 @@ def width(row: Fittable, centre: float, deviation: float, even: bool = False) ->
 
 @dataclass(frozen=True)
 class Chance:
-    """By how much an embedding's difference from the field's varies by chance alone.
+    """The chance variation of an embedding's difference from that of the field.
 
     Args:
         matching: Measures candidates.
@@ -85,7 +85,7 @@ class Chance:
 
     @cached_property
     def differences(self) -> Matrix:
-        """Random differences, one in each row."""
+        """Random differences, a row each."""
         images = self.matching.renderer.images
         rows = self.matching.embedding.rows(self.matching.renderer(self.place.candidate))
         images_groups = mixed_groups(images)
@@ -104,10 +104,10 @@ class Chance:
 
 
 def gains(differences: Matrix, basis: Matrix, moves: Sequence[Vector]) -> Matrix:
-    """Return by how much chance lets the best of some moves lower the squared distance.
+    """Return by how much the best of these moves lowers the squared distance by chance.
 
     Args:
-        differences: Random differences, one in each row.
+        differences: Random differences, a row each.
         basis: What is fitted along with the moves, orthonormal columns.
         moves: Directions in which the embedding can be moved, forwards alone.
     """
@@ -149,7 +149,8 @@ class ChanceOfField:
         return np.concatenate(each)
 
     def gain(self, count: int) -> float:
-        """Return what the best of so many coordinates gains by chance in one of ten fields."""
+        """Return the gain that the best of `count` coordinates exceeds by chance in 10 % of
+        fields."""
         return float(np.quantile(self._gains, 1 - TAKEN_IN / count))
 
     def explains(self, place: Place) -> bool:
@@ -172,7 +173,7 @@ def first_moves(matching: Matching, name: str, start: Place) -> list[Vector]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of a coordinate that the field needs.
+    """The evidence for a coordinate that the field needs.
 
     Args:
         name: The coordinate.
@@ -181,7 +182,7 @@ class Found:
         low: The lower end of its 95 % interval.
         high: The upper end.
         p: Holm's p-value of its not being needed.
-        instead: Sets of coordinates that explain the field as well, without this one.
+        instead: Sets of coordinates that explain the field as well, without this coordinate.
     """
 
     name: str
@@ -198,8 +199,8 @@ def needed(
 ) -> tuple[Place, dict[str, float]]:
     """Return the place with the coordinates that the field needs, and Holm's p-value of each.
 
-    A coordinate that is not needed is left out, the least needed one first, and the others are
-    fitted again.
+    A coordinate that is not needed is left out, the least needed first, and the others are fitted
+    again.
     """
     every = len(matching.coordinates)
     while place.candidate.spreads:
@@ -294,7 +295,7 @@ def detectable(matching: Matching, place: Place, differences: Matrix) -> dict[st
 
 
 def _trial(row: Fittable, scale: float) -> tuple[float, float]:
-    """Centre and deviation of a change of so many sizes, as far from neutral as its own width."""
+    """Centre and deviation of a change of `size` sizes, as far from neutral as its width."""
     return (scale * 0.8, scale * 0.5) if row.one_sided else (0.0, scale)
 
 
@@ -313,7 +314,7 @@ class Unexplained:
     """What of the field's distance is left.
 
     Args:
-        distance: The distance of the field from the labelled images, chance taken off.
+        distance: The distance of the field from the labelled images, less the part of chance.
         left: What is left of it under the fitted conditions.
         share: The share of the squared distance that is left.
         p: How likely at least as much is left by chance and by the form of distributions.
@@ -346,7 +347,7 @@ def unexplained(matching: Matching, place: Place, differences: Matrix) -> Unexpl
 
 
 def _beyond_chance(rest: Vector, basis: Matrix, differences: Matrix) -> tuple[float, Vector]:
-    """The length of a difference with what chance adds taken off, and the difference itself."""
+    """The length of a difference less the part of chance, and the difference itself."""
     rest = rest - basis @ (basis.T @ rest)
     noise = differences - (differences @ basis) @ basis.T
     square = float(rest @ rest) - float(np.square(noise).sum(1).mean())
@@ -356,7 +357,7 @@ def _beyond_chance(rest: Vector, basis: Matrix, differences: Matrix) -> tuple[fl
 def instead(
     matching: Matching, place: Place, name: str, differences: Matrix
 ) -> tuple[tuple[str, ...], ...]:
-    """Return sets of coordinates that explain the field as well without one of them."""
+    """Return sets of coordinates that explain the field as well without this coordinate."""
     start = matching.place(Candidate())
     less = matching.place(place.candidate.without(name))
     gain = less.square - place.square
@@ -381,6 +382,6 @@ def instead(
 
 
 def _best_gain(rest: Vector, move: Vector) -> float:
-    """By how much a move, as far as is best, would lower the squared distance."""
+    """By how much a move of the best length would lower the squared distance."""
     along = max(float(rest @ move), 0.0)
     return along**2 / max(float(move @ move), 1e-12)

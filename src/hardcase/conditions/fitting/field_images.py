@@ -25,7 +25,7 @@ __all__ = ["FieldImages", "read_field"]
 LEAST = 50
 """Images of a field, at least: fewer show no width that a declaration would not have."""
 MOST = 1_000
-"""Images that are used, at most: widths are then known to a few per cent."""
+"""Images that are used, at most: enough for widths within 5 % or so."""
 UNREADABLE = 0.1
 """Share of files that may be unreadable."""
 LUMA = (0.299, 0.587, 0.114)
@@ -37,7 +37,7 @@ class FieldImages:
 
     Args:
         x: The images, in the shape of the labelled ones.
-        names: What each is called.
+        names: Their names.
         notes: What was left out or changed, in sentences.
     """
 

@@ -1,4 +1,5 @@
-"""What a fit leaves: the declaration, all figures, and images of the field beside fitted ones."""
+"""The files of a fit: the declaration, all figures, and images of the field next to fitted
+images."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def save(found: FieldFit, path: Path) -> Path:
     """Write the declaration and what goes with it; returns the declaration's path.
 
     Args:
-        found: What a fit found.
+        found: The result of a fit.
         path: A path that ends in ``.toml``.
     """
     if path.suffix != ".toml":
@@ -96,7 +97,7 @@ def _sheet(found: FieldFit) -> bytes:
 
 
 def _line(images: UInt8[Tensor, "n c h w"]) -> np.ndarray:
-    """Images beside each other, of one size."""
+    """Images side by side, of equal size."""
     parts = list[np.ndarray]()
     for image in images:
         pixels = image.expand(3, -1, -1).permute(1, 2, 0).numpy()

@@ -1,7 +1,7 @@
 """Images under conditions that are being fitted: the same random numbers for every candidate.
 
-A coordinate of an image has one normal number, whatever else changes. Two candidates then differ by
-what differs between them alone, and small differences can be seen with few images.
+A coordinate of an image has a fixed normal number, whatever else changes. Two candidates then
+differ by their spreads alone, and small differences show in small samples.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Candidate:
         return "; ".join(spread + pairs)
 
     def having(self, name: str, spread: Spread) -> Candidate:
-        """Return the same candidate with one coordinate spread so."""
+        """Return the same candidate with this spread of a coordinate."""
         return Candidate({**self.spreads, name: spread}, self.together)
 
     def without(self, name: str) -> Candidate:
-        """Return the same candidate with one coordinate at neutral."""
+        """Return the same candidate with a coordinate at neutral."""
         spreads = {key: value for key, value in self.spreads.items() if key != name}
         return Candidate(spreads, {k: v for k, v in self.together.items() if name not in k})
 
@@ -140,7 +140,7 @@ class Renderer:
 
 @lru_cache(maxsize=256)
 def _normals_of(ids: tuple[str, ...], seed: int, name: str, size: int) -> Float[Tensor, "n k"]:
-    """The normal numbers of images for one purpose: half of a candidate's time otherwise."""
+    """The normal numbers of images for a purpose, cached: half of a candidate's time otherwise."""
     return Rng(seed, name, keys_of(ids)).normal(torch.arange(len(ids)), (size,))
 
 

@@ -35,7 +35,7 @@ READOUTS = 16
 """What the network says of an image, at most: scores of classes, or their main directions."""
 RIDGE = 1.0
 VALUES_AT_ONCE = 2**20
-"""Values that are in memory at once: those of a whole set of images leave a core's cache."""
+"""Values that are in memory at once: those of a complete set of images leave a core's cache."""
 STATISTICS = 16
 """Values that the statistics of images need for each pixel."""
 
@@ -82,7 +82,7 @@ def _ordered(values: Float[Tensor, "n p"]) -> Float[Tensor, "n p"]:
 
 
 def _few(x: Float[Tensor, "n c h w"], values: int) -> Iterator[slice]:
-    """Chunks of images, few enough where each pixel becomes so many values."""
+    """Chunks of images, small enough for the number of values per pixel."""
     height, width = x.shape[2:]
     return chunks(len(x), max(VALUES_AT_ONCE // (values * height * width), 1))
 
@@ -168,7 +168,7 @@ class RandomNetwork:
     def fit(
         cls, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], classes: int, seed: int = 0
     ) -> RandomNetwork:
-        """Return a network whose readout tells the classes of labelled images apart."""
+        """Return a network whose readout separates the classes of labelled images."""
         chance = stream(seed, "random network of a fit")
         filters = torch.randn(FILTERS, x.shape[1], KERNEL, KERNEL, generator=chance)
         filters = filters - filters.mean((1, 2, 3), keepdim=True)
