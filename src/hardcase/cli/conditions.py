@@ -74,7 +74,7 @@ def conditions(
 
 
 def _ingredients(flags: o.Flags, split: o.Split) -> tuple[Model | None, Images, ImageSet | None]:
-    """The model, if one is named, the labelled images, and those to learn classes from."""
+    """The model, if named, the labelled images, and those to learn classes from."""
     from hardcase.conditions.fitting.fit import known_images
     from hardcase.config import task_of
 

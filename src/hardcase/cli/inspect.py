@@ -62,8 +62,8 @@ RECOMMENDED = {
 
 
 def rows(kind: str) -> list[dict[str, Any]]:
-    """The rows of a table: experiments and plug-ins have their own, all others are in the stored
-    catalogue."""
+    """The rows of a table: those of experiments and plug-ins are read from entry points, all others
+    from the stored catalogue."""
     if kind == "plugins":
         return companions.plugin_rows()
     if kind != "experiments":
@@ -120,7 +120,7 @@ def _named(name: str, kind: str, table: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _others_row(name: str, room: str, known: list[str]) -> dict[str, Any]:
-    """The row of a part that is not ours: in a file of one's own, or an installed one."""
+    """The row of a part that is not ours: in a user's file, or in an installed plug-in."""
     from hardcase.catalogue import row_of
 
     kinds = {where: kind for kind, where in registry.ROOMS.items()}
@@ -130,7 +130,7 @@ def _others_row(name: str, room: str, known: list[str]) -> dict[str, Any]:
 
 
 def _in_words(row: dict[str, Any]) -> dict[str, str]:
-    """What a row says, one line for each fact and each option."""
+    """The content of a row, a line for each fact and each option."""
     said = {key: _words(value) for key, value in row.items() if value and key != "options"}
     for name, option in row.get("options", {}).items():
         one_of = f" (one of {', '.join(option['choices'])})" if option["choices"] else ""
@@ -171,7 +171,7 @@ def coverage(
     split: o.Split = o.Split.test,
     count: int | None = None,
 ) -> None:
-    """Measure how much of a model an image set covers; a diagnosis, never a pass mark."""
+    """Measure the share of a model that an image set covers; a diagnosis, never a pass mark."""
     from dataclasses import replace
 
     from hardcase.cli.run import read_json
@@ -220,7 +220,7 @@ def _convention(settled: dict[str, Any]) -> str:
 
 
 def _seeds(data: str, images: Images) -> Images | None:
-    """The images from which the failures of a run were made, row by row."""
+    """The originals of a run's failures, row by row."""
     if not data.startswith(RUN):
         return None
     from dataclasses import replace
@@ -278,7 +278,7 @@ OPTIONAL = {
 MAPPED = 12
 """Classes of the data whose output is shown."""
 UNNAMED = "none"
-"""The model or method where nobody names one."""
+"""The default model or method."""
 SMOKE_QUERIES = 60
 """Queries per image that a smoke run asks of a black box."""
 FEW = 16
@@ -288,7 +288,7 @@ SURE = 0.9999
 
 
 class DoctorLine(NamedTuple):
-    """One line of the doctor."""
+    """A line of the doctor."""
 
     what: str
     state: Literal["ok", "warning", "problem"]
@@ -424,8 +424,8 @@ def _job(
 
 
 def _annotations(annotated: AnnotatedImages) -> Iterator[DoctorLine]:
-    """What is odd about annotated images, and a picture of some, by which a person sees whether
-    boxes and names are where they should be."""
+    """Oddities of annotated images, and a picture of a sample, which shows whether boxes and names
+    are where they should be."""
     from hardcase.cache import cache_folder, write_atomically
     from hardcase.claims.load import draw_annotations
 
@@ -437,7 +437,7 @@ def _annotations(annotated: AnnotatedImages) -> Iterator[DoctorLine]:
 
 
 def _mistakes(model: Model, images: Images) -> Iterator[DoctorLine]:
-    """The usual mistakes that a few images give away, each with the flag that mends it."""
+    """The usual mistakes that sample images give away, each with the flag that mends it."""
     from hardcase.models.mistakes import diagnosis_of
 
     diagnosis = diagnosis_of(model, images)
@@ -483,7 +483,7 @@ def _kind(model: Model) -> str:
 
 
 def _sizes(model: Model, side: int) -> Iterator[DoctorLine]:
-    """The sizes of images that a network takes, where its size is not its only one."""
+    """The sizes of images that a network takes, if it takes more than a single size."""
     from hardcase.models.mistakes import sizes_taken
     from hardcase.models.subject import Subject
 
@@ -525,8 +525,8 @@ def _normalisation(config: Config, model: Model) -> DoctorLine:
 
 
 def _short(config: Config, offers: str | None = None) -> Config:
-    """The configuration of the smoke run: of the method that was named, else of one that a model
-    can take which `offers` this (None: as its name says), and for which nothing is trained."""
+    """The configuration of the smoke run: of the named method, else of a method for a model that
+    `offers` this (None: by its name) and that needs no training."""
     from hardcase.config import chosen_method, parse
 
     values = config.model_dump()
@@ -548,7 +548,7 @@ def _smoke(
     *,
     small: bool,
 ) -> DoctorLine:
-    """A few images for a few seconds, into a folder that is thrown away."""
+    """A short run on sample images, into a temporary folder."""
     from hardcase.config import parse
     from hardcase.context import Context
     from hardcase.runs.plan import plan_of
@@ -650,7 +650,7 @@ def layers(flags: o.Flags, model: str, data: str = "mnist5k") -> None:
 
 
 def _subject(model: str, images: Images, data: str, flags: o.Flags) -> Subject:
-    """The model as it would be tested; zoo models are not trained: their layers are known."""
+    """The model as it would be tested; zoo models are not trained, since their layers are fixed."""
     from hardcase.config import parse
     from hardcase.context import Context
     from hardcase.models.load import network

@@ -1,4 +1,4 @@
-"""The command line: the table of verbs, and what is said when a command fails."""
+"""The command line: the table of verbs, and the messages of commands that fail."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def usage(error: BaseException) -> int | None:
 
 
 def internal(error: BaseException, *, verbose: bool) -> int:
-    """One line about an error nobody foresaw, and where its traceback is."""
+    """A line about an internal error, and where its traceback is."""
     text = redact("".join(traceback.format_exception(error)))
     summary = _first_line(error, "no message")
     typer.echo(f"error: internal error: {type(error).__name__}: {summary}", err=True)
@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _computing(words: Sequence[str]) -> str:
     """The verb of a command that may compute for long without a line; empty for all others, and
-    where a person is asked or wants no words.
+    where a person answers questions or wants no words.
     """
     verbs = {verb.name for verb in VERBS} - {*_LIGHT, "init"}
     if not words or words[0] not in verbs or {"-q", "--quiet", "-h", "--help", "--ask"} & {*words}:
@@ -257,7 +257,7 @@ def _check_memory(words: Sequence[str]) -> None:
 
 
 def _not_loaded(error: ImportError | MemoryError | OSError) -> int:
-    """One line about a library that cannot be loaded, or memory that is not there."""
+    """A line about a library that cannot be loaded, or missing memory."""
     summary = _first_line(error, "no memory is left")
     typer.echo(f"error: a library cannot be loaded, or memory is short: {summary}", err=True)
     typer.echo("  try: more memory (ulimit -v), or hardcase doctor", err=True)
@@ -288,8 +288,8 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def build(words: Sequence[str] = ()) -> typer.Typer:
-    """The command with the verb that `words` begin with; with all of them if it is not known, for
-    help and hints."""
+    """The command with the verb that `words` begin with; with all of them if the verb is unknown,
+    for help and hints."""
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=not words or words[0].startswith("-"),
@@ -315,7 +315,7 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
 
 
 def _more() -> dict[str, list[str]]:
-    """The verbs that the first screen names without a line of their own."""
+    """The verbs that the first screen names without a separate line."""
     groups: dict[str, list[str]] = {}
     for verb in VERBS:
         if verb.group:
@@ -327,7 +327,7 @@ def _more() -> dict[str, list[str]]:
 
 
 def _add_companion(app: typer.Typer, name: str) -> None:
-    """Add a verb of another distribution, which is one command or a group of them."""
+    """Add a verb of another distribution: a command or a group of commands."""
     loaded = load_verb(name)
     if isinstance(loaded, typer.Typer):
         app.add_typer(loaded, name=name)

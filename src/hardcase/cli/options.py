@@ -1,5 +1,6 @@
-"""What verbs share: the flags they take, how file, flags and ``--set`` become one configuration,
-and how results are said: they go to standard output, everything else to standard error.
+"""What verbs share: the flags they take, how file, flags and ``--set`` become a single
+configuration, and how results are printed: they go to standard output, everything else to standard
+error.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class Split(StrEnum):
 
 
 class Row(NamedTuple):
-    """What ``--help`` says of a flag, what its value is called, names other than its own, and the
-    least number that it takes."""
+    """The help of a flag, the name of its value, further names, and the least number that it
+    takes."""
 
     help: str
     metavar: str | None = None
@@ -167,7 +168,7 @@ def require_folders(*folders: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignFlags:
-    """The flags of a campaign; each sets the key of the configuration that is called as it is."""
+    """The flags of a campaign; each sets the key of the configuration with its name."""
 
     config: Path | None = None
     model: str | None = None
@@ -212,7 +213,7 @@ class CampaignFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(CampaignFlags):
-    """The flags that several verbs share; one that the verb does not have keeps its default."""
+    """The flags that verbs share; a flag that the verb does not have keeps its default."""
 
     trust: bool = False
     dry_run: bool = False
@@ -226,12 +227,12 @@ class Flags(CampaignFlags):
 
     @property
     def json(self) -> bool:
-        """Whether the result is asked for as JSON."""
+        """Whether the result is printed as JSON."""
         return self.format == Format.json
 
     @property
     def place(self) -> str:
-        """The device that was asked for, if it exists; by default a GPU where there is one."""
+        """The requested device, if it exists; by default a GPU if available."""
         from hardcase.tensors import usable_device
 
         return usable_device(self.device or "auto")
@@ -252,8 +253,8 @@ Verb = Callable[..., None]
 
 
 def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb], Any]:
-    """Give a verb the shared flags called `names`, which reach it as one value, its parameter
-    `flags`, and `own` ones. With `first`, ``--help`` shows those and ``--help-all`` the rest."""
+    """Add to a verb the shared flags `names`, which reach it as its parameter `flags`, and
+    its `own` flags. With `first`, ``--help`` shows those and ``--help-all`` the rest."""
 
     def decorate(verb: Verb) -> Callable[..., Callable[[], None]]:
         parameters = []
@@ -298,7 +299,8 @@ def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb]
 
 
 def _flag(name: str, hint: Any, *, hidden: bool = False) -> Any:
-    """A type with its option, called as the field or parameter is; `hidden` from ``--help``."""
+    """A type with its option, under the name of the field or parameter; `hidden` from
+    ``--help``."""
     kind, option = get_args(hint)
     option.hidden = option.hidden or hidden
     # typer keeps the first name of an option as its default
@@ -356,7 +358,7 @@ def logging_to(*, verbose: bool, quiet: bool) -> None:
 
 PROJECT = Path("hardcase.toml")
 _KEYS = {"peer": "peers", "witness": "witnesses"}
-"""Flags that may be repeated are called in the singular; all others as the key they set."""
+"""Flags that may be repeated have the singular as their name; all others the key that they set."""
 
 
 def resolve(
@@ -367,9 +369,9 @@ def resolve(
 ) -> Config:
     """The configuration that these flags (a command's parameters by name) ask for.
 
-    They override ``--limits``, which overrides the named file and `defaults`. Where nobody names a
-    method and `choose` is given, one is chosen by what the model offers, and `choose` is told which
-    and why.
+    They override ``--limits``, which overrides the named file and `defaults`. If the user names
+    no method and `choose` is set, the method is chosen by what the model offers, and `choose`
+    receives its name and the reason.
     """
     from hardcase.config import chosen_method
     from hardcase.request import Request, flag_values, typed_settings
@@ -486,7 +488,7 @@ class Silence:
 
 
 def _imports() -> bool:
-    """Whether some module is being imported."""
+    """Whether a module is being imported."""
     specs = (getattr(module, "__spec__", None) for module in [*sys.modules.values()])
     return any(getattr(spec, "_initializing", False) for spec in specs)
 
@@ -502,7 +504,7 @@ def print_line(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Something about the result; above the screen where one is shown."""
+    """A remark on the result; above the progress display, if any."""
     silence.heard()
     clean = sanitize(redact(text))
     if _above is not None:
@@ -570,7 +572,7 @@ def guard_folder() -> None:
 
 
 def opened(folder: Path) -> Run:
-    """A stored run; what in it cannot be believed is said first."""
+    """A stored run; first print the notes of its verification."""
     from hardcase.runs.results import Run
 
     guard_folder()
@@ -582,7 +584,7 @@ def opened(folder: Path) -> Run:
 
 def answer(flags: Flags, value: Any, *parts: str | Table, quiet: str | None = None) -> None:
     """The result of a verb: `value` with ``--format json``, else lines and tables; with ``-q`` the
-    line `quiet` instead, if that is given."""
+    line `quiet` instead, if set."""
     if flags.json:
         as_json(value)
     elif flags.quiet and quiet is not None:
@@ -637,7 +639,7 @@ def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> T
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str = "") -> Table:
-    """A light table of some columns of `rows`."""
+    """A light table of columns of `rows`."""
     return grid(title, columns, [[row[name] for name in columns] for row in rows])
 
 

@@ -122,7 +122,7 @@ def _ingredients(folder: Path | None, flags: o.Flags) -> tuple[Context, Run | No
 def _require_same_network(run: Run, context: Context, flags: o.Flags) -> None:
     """Refuse another network, or other images, than those that the run measured.
 
-    The network is prepared as the run prepared it, so that the same one gives the same answers.
+    The network is prepared as the run prepared it, so that the same network gives the same answers.
     """
     from hardcase.runs.identity import Identity, parts_of, require_same
     from hardcase.runs.plan import measure_plan

@@ -39,7 +39,7 @@ def config_of(
     uses: tuple[str, ...] | None = ("model", "data"),
     **given: Any,
 ) -> Config:
-    """The configuration of a run with what flags, or `given`, change of it.
+    """The configuration of a run, changed by flags, or by `given`.
 
     What the folder names is only allowed if it was started from this account, or with ``--trust``;
     what flags name is. `uses` are the settings whose models, files and addresses the verb will
@@ -74,13 +74,13 @@ def config_of(
 
 
 def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:
-    """Refuse ingredients other than the run's; another machine is said.
+    """Refuse ingredients other than the run's; report another machine.
 
     Args:
         run: A stored run.
-        context: What a verb has made ready for it.
+        context: The context that a verb has prepared.
         flags: Whether changes are allowed.
-        used: What the verb uses: ``model``, ``images``; nothing: all that the search was made of.
+        used: Ingredients that the verb uses: ``model``, ``images``; empty: all of the search.
     """
     from hardcase.runs.identity import MACHINE, Identity, parts_of, require_same, stored_identity
     from hardcase.runs.plan import plan_of
@@ -127,7 +127,7 @@ def context_of(run: Run, flags: o.Flags) -> Context:
 
 
 def declared_conditions(context: Context, run: Run | None) -> Conditions:
-    """What was asked for, else what the run declared, else the usual ones of such images."""
+    """The requested conditions, else those of the run, else the usual conditions of such images."""
     from hardcase.conditions import Conditions
     from hardcase.conditions.declared import usual_profile
 
@@ -139,8 +139,8 @@ def declared_conditions(context: Context, run: Run | None) -> Conditions:
 
 @o.takes("format", "quiet", out=o.Row("Where the page goes.", "FILE.html"))
 def compare(folders: o.Runs, flags: o.Flags, out: Path | None = None) -> None:
-    """Compare runs: failure rates image by image, then what their searches found; one HTML page
-    and its JSON twin.
+    """Compare runs: failure rates image by image, then their searches; write an HTML page and
+    its JSON twin.
     """
     from hardcase.suite.compare import compare as side_by_side
 
@@ -152,7 +152,7 @@ def compare(folders: o.Runs, flags: o.Flags, out: Path | None = None) -> None:
 
 
 def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
-    """What a comparison says: failure rates first, then what the searches found."""
+    """The lines of a comparison: failure rates first, then search results."""
     from hardcase.wording.numbers import rate as measured_rate
 
     for pair in table["pairs"]:
@@ -182,7 +182,7 @@ def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
 
 
 def _rates_line(pair: dict[str, Any]) -> str:
-    """How the failure rates of two runs differ; nothing where one has none."""
+    """How the failure rates of two runs differ; empty if either has no rate."""
     from hardcase.wording.numbers import difference, percent
 
     rates = pair["failure_rate"]
@@ -286,7 +286,7 @@ def gate(
 def _gated(
     folder: Path, limits: GateLimits, baseline: Path | None, repaired_from: Path | None
 ) -> tuple[list[Check], dict[str, Any]]:
-    """The checks of a run or of the folder of a repair, and what else is known of it."""
+    """The checks of a run or of the folder of a repair, and its further figures."""
     from hardcase.repair.folder import RECORD, repair_checks
     from hardcase.suite import gate as gates
 
@@ -326,7 +326,7 @@ def _gated(
 
 
 def _limits(named: Path | None, folder: Path) -> dict[str, Any]:
-    """The values of the file that limits come from; never one of the run."""
+    """The values of the file that limits come from; never a file of the run."""
     from hardcase.config import read
 
     if named is None and not o.PROJECT.is_file():
@@ -406,7 +406,7 @@ To = StrEnum("To", "imagefolder hf fiftyone npz csv junit hardest")
     config=o.Row("A file with limits; hardcase.toml here, else those of each run.", "FILE.toml"),
 )
 def report(folders: o.Runs, flags: o.Flags, config: Path | None = None) -> None:
-    """Write the report of one run or several: one HTML page and the same numbers as JSON."""
+    """Write the report of runs: an HTML page and the same numbers as JSON."""
     from hardcase.report import report as write_report
 
     runs = [opened(folder) for folder in folders]
@@ -482,9 +482,7 @@ def _common_parent(folders: list[Path]) -> Path:
     steps=o.Row("Bisection steps per failure.", "N", least=1),
 )
 def shrink(folder: o.OneRun, flags: o.Flags, steps: int = 12) -> None:
-    """Move each failing finding back toward its seed as far as it still fails; the result is a run
-    of its own.
-    """
+    """Move each failure back toward its image as far as it still fails; the result is a new run."""
     from hardcase.context import Context
     from hardcase.suite.shrink import shrink as move_back
     from hardcase.types import Images

@@ -76,7 +76,7 @@ def print_summary(run: Run | None, config: Config, retrained: str | None, flags:
 
 
 def interrupted(run: Run) -> bool:
-    """Whether the run was stopped before its end: not because enough was found."""
+    """Whether the run was stopped before its end, and before its limit of failures."""
     limit = run.record["budget"].get("findings")
     enough = limit is not None and len(run) >= limit
     return not run.record["complete"] and not enough
@@ -140,7 +140,7 @@ SHOWN = (
 @o.takes(*o.CAMPAIGN, "dry_run", "out", *o.WATCHED, first=SHOWN)
 def run(flags: o.Flags, retrained: Retrained = None) -> None:
     """Measure how often a model fails under declared conditions, and search for inputs on which it
-    does: one campaign into one folder.
+    does: a campaign into a folder.
     """
     from hardcase.config import check_names
 
@@ -169,8 +169,8 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
 
 
 def preview(config: Config, folder: Path, flags: o.Flags) -> None:
-    """What a run would take, phase by phase: what has to be loaded or trained for it is, and the
-    model is asked about a few images; nothing is searched and no folder is made.
+    """Estimate the time of a run, phase by phase: its parts are loaded or trained, and the model
+    classifies sample images; nothing is searched and no folder is created.
     """
     import resource
     from time import monotonic
@@ -221,7 +221,7 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
 
 
 TIMED = 16
-"""Images that a preview measures to see how long one takes."""
+"""Images that a preview measures to estimate the time per image."""
 
 
 def _seconds_of_an_image(plan: MeasurePlan) -> float:
@@ -261,7 +261,7 @@ def _search_preview(
 
 
 def _declared(context: Context) -> str:
-    """The conditions under which it will be measured, and beside which models."""
+    """The conditions of the measurement, and the models for comparison."""
     if context.conditions is None:
         return "none"
     beside = ", ".join(one.name for one in context.baselines) or "no baseline"
@@ -269,12 +269,12 @@ def _declared(context: Context) -> str:
 
 
 IMAGES = ("measured images",)
-"""What must be the same in a new run that begins where another one was."""
+"""Settings that must be equal in a new run that continues another run."""
 
 
 @o.takes("device", *o.FOREIGN, *o.WATCHED)
 def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> None:
-    """Continue a run that was stopped or has crashed; what is stored is kept."""
+    """Continue a run that was stopped or has crashed; stored shards stay."""
     from hardcase.api import conduct
     from hardcase.request import Request
     from hardcase.runs.folder import Store
@@ -318,7 +318,7 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
 
 @contextmanager
 def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Context, Stoppable]]:
-    """What a run is made of, and the screen on which it is shown once it is opened. An interrupt
+    """The context of a run, and the progress display once it is open. An interrupt
     ends what is done in here: `load_interrupted` says how far it came.
     """
     from hardcase.context import Context
@@ -362,12 +362,12 @@ def make_progress(flags: o.Flags) -> Stoppable:
 
 
 def load_interrupted(folder: Path) -> Run | None:
-    """The run as far as it came before an interrupt; None: no folder was made."""
+    """The run as far as it came before an interrupt; None: there is no folder."""
     return stored(folder)
 
 
 def stored(folder: Path) -> Run | None:
-    """The run in this folder; None if it was stopped before its folder was made."""
+    """The run in this folder; None if it was stopped before it had a folder."""
     from hardcase.runs.results import Run
 
     return Run(folder) if (folder / "run.json").is_file() else None
@@ -399,7 +399,7 @@ def _small(folder: Path) -> dict[str, Any]:
 
 
 def shown_run(folder: Path) -> str:
-    """The screen of one run."""
+    """The screen of a run."""
     said = _small(folder)
     try:
         return _screen(folder, said)
@@ -427,7 +427,7 @@ def _screen(folder: Path, said: dict[str, Any]) -> str:
 
 
 def _phase_line(name: str, said: dict[str, Any]) -> str:
-    """Where one phase stands, in a line."""
+    """The progress of a phase, in a line."""
     phase = said["phases"][name]
     text = str(phase["status"])
     if phase.get("elapsed"):
@@ -459,7 +459,7 @@ def _search_line(said: dict[str, Any]) -> str:
 
 
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
-    """What a small file of a run folder says; one that is damaged is named."""
+    """The content of a small file of a run folder; damage is reported with its name."""
     from hardcase.plain import read_plain
     from hardcase.runs.files import read_checked_json
 

@@ -1,5 +1,5 @@
 """``hardcase demo``, ``init``, ``open`` and ``cache``: the main job on real digits, the way in with
-data of one's own, the way to a report, and what is kept.
+your data, the way to a report, and the cache.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WORLD = {"model": "zoo:lenet5", "data": "mnist5k", "conditions": "phone"}
 """A network that reads figures as they are scanned, and somebody who sends photographs of them."""
 LIMIT = 0.1
-"""What is declared before anything is measured: at most one photograph in ten may be misread."""
+"""The limit that is declared before the measurement: at most 10 % of photographs may be misread."""
 RECIPE: Mapping[str, Any] = {"epochs": 8, "rate": 3e-3}
 """A training of seconds."""
 
@@ -54,7 +54,7 @@ CANVASES = {
 )
 def demo(flags: o.Flags, images: int = 60, task: DemoTask = DemoTask.classes) -> None:
     """Measure a network that reads digits under a telephone's conditions, repair it, and measure
-    the repaired one: FAIL, REPAIRED, PASS. Trains what is missing.
+    the repaired network: FAIL, REPAIRED, PASS. Trains what is missing.
     """
     from hardcase.runs.folder import refuse_used
 
@@ -84,7 +84,7 @@ def demo(flags: o.Flags, images: int = 60, task: DemoTask = DemoTask.classes) ->
 
 
 def _next(home: Path, page: Path) -> list[str]:
-    """Where the demo leaves what it has made, and how its commands are typed."""
+    """The folders of the demo, and its commands as they are typed."""
     return [
         f"six pictures  {shown(page)}: misread before, read now",
         f"by hand       hardcase run --model {WORLD['model']} --data {WORLD['data']} --conditions"
@@ -153,7 +153,7 @@ def _repaired(run: Run, folder: Path, flags: o.Flags) -> RepairResult:
 
 
 def _conclude(run: Run, page: Path, flags: o.Flags) -> None:
-    """Print what was found and where the page is; open it where that was asked for."""
+    """Print the result and the path of the page; open it if requested."""
     if flags.json:
         as_json({"page": str(page), "runs": [{"folder": str(run.folder), **run.record}]})
     elif flags.quiet:
@@ -167,7 +167,7 @@ def _conclude(run: Run, page: Path, flags: o.Flags) -> None:
 
 
 def _claims_demo(world: dict[str, Any], home: Path, images: int, flags: o.Flags) -> None:
-    """One search of a detector or tagger under declared conditions, and its report."""
+    """A search of a detector or tagger under declared conditions, and its report."""
     from hardcase.api import conduct
     from hardcase.config import parse
     from hardcase.report import report as write_report
@@ -198,7 +198,7 @@ MANY = 5_000
 
 def look(folder: Path) -> dict[str, tuple[str, str]]:
     """The model and the data that a folder seems to hold, as their flags name them (empty where
-    there is nothing) and how that was told; nothing is loaded or run."""
+    there is nothing) and the evidence; nothing is loaded or run."""
     files = list(_files(folder, DEEP))[:MANY]
     return {"model": _model(files), "data": _data(folder, files)}
 
@@ -364,7 +364,7 @@ def _size(path: Path) -> int:
     yes=o.Row("Do not ask before removing."),
 )
 def cache(flags: o.Flags, clear: str | None = None, yes: bool = False) -> None:
-    """List what is kept (data, trained networks) and how large it is, or remove some of it."""
+    """List the cache (data, trained networks) with sizes, or remove entries."""
     from hardcase.cache import cache_folder
 
     home = cache_folder()

@@ -86,8 +86,8 @@ def train(
 ) -> None:
     """Train a network that methods or judges need, and measure it; the same command finds it again.
 
-    Training that was stopped goes on where it was kept: of a gan, a diffusion model and a vqvae
-    with discriminators in a folder NAME.unfinished beside.
+    An interrupted training continues: of a gan, a diffusion model and a vqvae with discriminators
+    from the folder NAME.unfinished.
     """
     asked = locals()  # every flag, as it came
     from hardcase.data.sources import load
@@ -167,7 +167,7 @@ def home(card: Mapping[str, Any]) -> Path:
 
 
 def present(card: Mapping[str, Any], flags: o.Flags) -> None:
-    """Print a card and where its network is kept."""
+    """Print a card and the path of its network."""
     where = str(home(card))
     told = facts({**_worth_telling(card), "folder": where})
     answer(flags, {"folder": where, **card}, told, quiet=where)
@@ -208,8 +208,8 @@ def judge(
     ask: int | None = None,
     by_doubt: bool = False,
 ) -> None:
-    """Judge the findings of runs: label kept, lost or unsure. Trains the judge of the data if it
-    is missing.
+    """Judge the failures of runs: is the label kept, lost or unsure? Trains the judge of the data
+    if it is missing.
     """
     from hardcase.judges.held_out import held_out_judge
     from hardcase.judges.judge import JudgeRequest
@@ -276,7 +276,7 @@ def judge(
 
 
 def _judge(run: Run | None, which: str | None, data: str | None, request: JudgeRequest) -> Judge:
-    """Return the judge that was asked for; without a run and a name, that of a data set."""
+    """Return the requested judge; without a run and a name, that of a data set."""
     from hardcase.judges import panel, verdicts
 
     if which is not None or (run is not None and data is None):

@@ -59,7 +59,7 @@ SHARED = {
     "lower": "Lower bound; train: the least leave-one-out surprise of training data.",
     "upper": "Upper bound; train: the greatest leave-one-out surprise of training data.",
 }
-"""What arguments of several criteria mean; `criterion` adds them to the docstrings."""
+"""Descriptions of shared arguments; `criterion` adds them to the docstrings."""
 
 
 def criterion(
@@ -257,7 +257,7 @@ CONVENTIONS: Mapping[str, str] = {
     "kmnc:layers=activated-softmax,cuts=closed,constant=all,"
     "nbc:layers=activated-softmax,count=both,snac:layers=activated-softmax",
 }
-"""What known tools count, so that a published number can be compared: lists of criteria as
+"""Conventions of published tools, so that published numbers can be compared: lists of criteria as
 ``--criteria`` takes them. An option that a convention does not name keeps our default, a criterion
 that it does not name is refused. The facts are those of the tools' code.
 """
@@ -265,11 +265,11 @@ that it does not name is refused. The facts are those of the tools' code.
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A criterion by name, and the options that were given.
+    """A criterion by name, and its explicit options.
 
     Args:
         name: The criterion's name.
-        options: The options that were given.
+        options: The explicit options.
     """
 
     name: str
@@ -287,7 +287,7 @@ def parse(text: str | Spec) -> Spec:
 
     Args:
         text: ``name`` or ``name:option=value,option=value``; the name may be ``file.py:factory``.
-            A `Spec` is given back.
+            A `Spec` is returned unchanged.
 
     Raises:
         HardcaseError: For an unknown name, option or value; it lists the choices.
@@ -339,7 +339,7 @@ def names(specs: Sequence[Spec]) -> list[str]:
 
 
 def settings(spec: Spec, convention: str = "default") -> dict[str, Any]:
-    """All options of a criterion: those given, then the convention's, then the defaults."""
+    """All options of a criterion: explicit ones, then the convention's, then the defaults."""
     implied = conventional(convention).get(spec.name)
     if implied is None and convention != "default":
         raise HardcaseError(
@@ -365,7 +365,7 @@ def conventional(convention: str) -> dict[str, Options]:
 
 
 def _divided(text: str) -> tuple[str, str]:
-    """The name and the options of a spec; the name of a part of a file has a colon of its own."""
+    """The name and the options of a spec; the name of a part of a file also has a colon."""
     supplied = re.match(r"(.*\.py:\w+)(?::(.*))?$", text)
     if supplied:
         return supplied[1], supplied[2] or ""
@@ -390,7 +390,7 @@ def _value(place: str, option: Option, text: str) -> str | int | float | bool:
 
 @dataclass(frozen=True)
 class CriterionPlan:
-    """A criterion for a known network, still without training data: what its factory returns.
+    """A criterion for a network, before training data: the result of its factory.
 
     Args:
         selection: The units that it counts.
@@ -493,7 +493,7 @@ def build_criteria(
 
 
 def _found(rule: Rule) -> dict[str, Any]:
-    """What only training data could tell: bounds, singular classes, and whether images were few."""
+    """Notes that need training data: bounds, singular classes, and small samples."""
     found = {name: getattr(rule, name) for name in ("lower", "upper") if hasattr(rule, name)}
     model = getattr(rule, "model", None)
     if isinstance(model, Likelihood | Mahalanobis):
@@ -577,7 +577,7 @@ def profile_for(
 
 
 def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
-    """Rows at a time: 256, more on a GPU, fewer where many activations are kept."""
+    """Rows at a time: 256, more on a GPU, fewer where many activations are stored."""
     most = 256
     if not steady(subject.device):
         most = max(256, min(4096, 2**26 // images.x[:1].numel()))

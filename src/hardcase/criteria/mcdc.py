@@ -26,7 +26,7 @@ from hardcase.types import State, Targets
 # unit shifts it by a known amount, and the pattern one flip away is found by looking that hash up.
 
 CELLS = 2**22
-"""Entries of the largest table made at a time."""
+"""Entries of the largest table at a time."""
 
 
 def keys_of(width: int) -> Int[Tensor, " s"]:
@@ -61,7 +61,7 @@ class PatternSet:
         return self.of_row.bincount(minlength=len(self.hashes))
 
     def edges(self) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"], Int[Tensor, " e"]]:
-        """All patterns p, q that differ in one unit u, each once: p has it off, q on.
+        """All patterns p, q that differ in a single unit u, each once: p has it off, q on.
 
         At most p·log2(p)/2 of them exist.
         """
@@ -122,7 +122,7 @@ Kind = Literal["sign-sign", "value-sign", "sign-value", "value-value"]
 
 @dataclass(frozen=True)
 class LayerPair:
-    """Two neighbouring layers as columns of one matrix."""
+    """Two neighbouring layers as columns of a matrix."""
 
     condition: slice
     decision: slice
@@ -323,7 +323,7 @@ def _look_back(
 
 @dataclass(frozen=True)
 class Independence:
-    """Which (condition, decision) pairs some two inputs show to be connected, and how."""
+    """Which (condition, decision) pairs are shown to be connected by a pair of inputs, and how."""
 
     selection: Selection
     splits: tuple[LayerPair, ...]
@@ -342,7 +342,7 @@ class Independence:
         memory.add({name: value.cpu()[good] for name, value in rows.items()})
 
     def gain(self, batch: ActivationBatch, memory: Rows) -> Float[Tensor, " m"]:
-        """How many pairs the row alone would newly cover, together with any row known."""
+        """How many pairs the row alone would newly cover, together with any stored row."""
         rows = self._rows(batch)
         known = memory.all()
         gain = torch.zeros(len(batch))
@@ -445,7 +445,7 @@ class Independence:
     def _partners(
         self, rows: State, known: State, split: LayerPair
     ) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
-        """Rows and known rows that may form a qualifying pair."""
+        """Rows and stored rows that may form a qualifying pair."""
         if self.pairs == "seed-test":
             row, other = matches(rows["id"][:, None], known["id"])
             mixed = rows["seed"][row] != known["seed"][other]
@@ -486,7 +486,7 @@ _DECISIONS = {
 
 
 def _family(name: str, kind: Kind, size: float) -> Callable[..., CriterionPlan]:
-    """Register one of the four criteria: `kind` says how condition and decision must change."""
+    """Register a criterion of the four: `kind` says how condition and decision must change."""
 
     def make(
         graph: LayerGraph,

@@ -1,4 +1,4 @@
-"""What criteria remember: a base, shared read-only by forks, and a part of its own.
+"""The memory of criteria: a base, shared read-only by forks, and a private part.
 
 The delta of a fork holds only what it added; merging deltas in any cut of the same looks gives the
 same memory, and counts nothing twice.
@@ -130,7 +130,7 @@ class Bits:
 
 
 class Patterns:
-    """A set of patterns, known by 64-bit hashes; two of a million collide with probability 3e-8.
+    """A set of patterns, stored as 64-bit hashes; two of a million collide with probability 3e-8.
 
     What is added stays on its device, unsorted, until somebody reads.
     """
@@ -148,7 +148,7 @@ class Patterns:
 
     @property
     def own(self) -> Int[Tensor, " n"]:
-        """What was added, sorted and apart from the base."""
+        """The additions, sorted and separate from the base."""
         if self._fresh:
             fresh = [hashes[known].cpu() for hashes, known in self._fresh]
             joined = torch.unique(torch.cat([self._own, *fresh]))
@@ -255,7 +255,7 @@ class Rows:
 
 
 class CountedBits:
-    """Covered cells, and sums beside them."""
+    """Covered cells, with sums."""
 
     def __init__(self, bits: Bits, sums: Accumulated) -> None:
         self.bits = bits

@@ -1,4 +1,4 @@
-"""What a network is made of, seen from outside: layers, units, and taps on them."""
+"""The structure of a network: layers, units, and taps on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FOLDERS: Mapping[str, LayerKind] = {
 
 @runtime_checkable
 class Layered(Protocol):
-    """A network whose layers can be seen: a `Subject` is one."""
+    """A network whose layers are accessible, such as a `Subject`."""
 
     def __call__(self, x: Tensor, *args: Any) -> Answer: ...
 
@@ -43,10 +43,10 @@ class Layered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer as it ran: one row's output `shape`, and the axis of its channels (features).
+    """A layer as it ran: the output `shape` of a row, and the axis of its channels (features).
 
     `rows` says where the rows are: 0 as usual; 1 if the tokens come first; -f if each row was cut
-    into f windows. A module that ran again is a layer of its own, `name#2`.
+    into f windows. A module that ran again is a separate layer, `name#2`.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Layer:
         return self.shape[self.channel]
 
     def arranged(self, output: Tensor) -> Float[Tensor, "m *shape"]:
-        """The output with one row per image in front."""
+        """The output with a row per image in front."""
         if self.rows == 0:
             return output
         if self.rows == 1:
@@ -98,13 +98,13 @@ class LayerGraph:
 
 
 def trace_layers(subject: Layered, x: Float[Tensor, "m c h w"]) -> LayerGraph:
-    """Run one image in a small and a larger batch, and note every layer with a tensor output.
+    """Run an image in a small and a larger batch, and note every layer with a tensor output.
 
     Layers that never run, or whose output has no axis that grows with the batch, are left out.
 
     Args:
         subject: A network whose layers can be tapped.
-        x: One image, in [0, 1].
+        x: An image, in [0, 1].
 
     Example:
         >>> import hardcase as hc
@@ -218,8 +218,8 @@ _RICHER = ("means", "means and range", "whole")
 
 @dataclass(frozen=True, slots=True)
 class LayerTap:
-    """What is kept of a layer, a row per image: every channel's mean, these and then the least and
-    the greatest value of the whole layer, or every unit (the layer's own output, not a copy).
+    """The reading of a layer, a row per image: every channel's mean, these and then the least and
+    the greatest value of the layer, or every unit (the layer's output, not a copy).
     """
 
     layer: Layer
@@ -243,7 +243,7 @@ class LayerTap:
 
 
 def join_taps(taps: Iterable[Mapping[str, Tap]]) -> dict[str, Tap]:
-    """Return one tap per layer that serves every reader; a copy where others take part."""
+    """Return a tap per layer that serves every reader; a copy where others take part."""
     joined = dict[str, Tap]()
     for mapping in taps:
         for name, tap in mapping.items():
@@ -291,8 +291,8 @@ class Selection:
     Args:
         layers: Layers in the order in which they run.
         mode: ``channel`` or ``unit``.
-        order: Whether channel means are taken before or after scaling, where values are scaled.
-        softmax: Add the softmax of the last layer as a layer of its own.
+        order: Whether channel means come before or after scaling, where values are scaled.
+        softmax: Add the softmax of the last layer as a separate layer.
     """
 
     layers: tuple[Layer, ...]
@@ -336,7 +336,7 @@ class Selection:
         return LayerTap(layer, "means")
 
     def read(self, activations: Mapping[str, Tensor]) -> list[Float[Tensor, "m w"]]:
-        """The chosen units of each layer, from what our own or a richer tap kept."""
+        """The chosen units of each layer, from the reading of this or a richer tap."""
         values = list(self.reduced(activations).values())
         if self.softmax:
             values.append(values[-1].softmax(1))
@@ -393,7 +393,7 @@ def select(graph: LayerGraph, layers: str, mode: Mode, order: Order = "mean-scal
         graph: The network's layers, see `trace_layers`.
         layers: A group (``dense``, ``hidden``, ``conv``, ``last``, …) or names joined by ``+``.
         mode: ``channel``: the mean of every channel; ``unit``: every unit.
-        order: Whether channel means are taken before or after scaling.
+        order: Whether channel means come before or after scaling.
     """
     groups = {
         "conv-linear": lambda: graph.of_kind("conv", "linear"),

@@ -1,8 +1,8 @@
-"""Activations of a network: what one batch shows to the criteria, and what training data did to it,
-ranges of units and traces to measure surprise by.
+"""Activations of a network: those of a batch for the criteria, and those of training data as ranges
+of units and traces to measure surprise by.
 
-Work that several criteria need is done once. Ranges and traces come from one streaming pass; a
-profile knows its model and data, and is refused for others.
+Shared work of criteria is done once. Ranges and traces come from a single streaming pass;
+a profile holds the hash of its model and data, and is refused for others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hardcase.types import Images, Model, Probe
 FORMAT = "hardcase profile 1"
 Made = TypeVar("Made")
 MANY = 2**25
-"""Numbers of a batch above which a device is given them layer by layer."""
+"""Numbers of a batch above which a device receives them layer by layer."""
 WIDE = 1024
 """Units of a layer from which on only the blocks that hold the greatest are looked through."""
 BLOCK = 32
@@ -59,7 +59,7 @@ def strongest(values: Float[Tensor, "m w"], k: int, *, clean: bool) -> Int[Tenso
 
 
 def _greatest(values: Float[Tensor, "m w"], k: int) -> Int[Tensor, "m k"]:
-    """The same by taking one after the other away from `values`, which are written over."""
+    """The same by repeated subtraction from `values`, in place."""
     places = []
     for _ in range(min(k, values.shape[1])):
         best, place = values.max(1, keepdim=True)  # of equal ones the first
@@ -80,7 +80,7 @@ def units_at_once(values: Float[Tensor, "m u"]) -> int:
 class Extremes:
     """The least and the greatest number of each unit; +inf and -inf where it shows none.
 
-    `clean`: known to hold nothing but numbers.
+    `clean`: without infinities and not-a-number.
     """
 
     low: Float[Tensor, " u"]
@@ -89,13 +89,13 @@ class Extremes:
 
 
 class Memo:
-    """Keeps what was made for a key: work that several criteria need is done once."""
+    """Cache by key: shared work of criteria is done once."""
 
     def __init__(self) -> None:
         self._made = dict[Hashable, Any]()
 
     def __call__(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return what `make` made the first time `key` was asked for."""
+        """Return the cached result of `make` for `key`."""
         if key not in self._made:
             self._made[key] = make()
         made: Made = self._made[key]
@@ -103,7 +103,7 @@ class Memo:
 
 
 class ActivationBatch:
-    """Activations and answers of `m` rows, with their labels and images where these are known."""
+    """Activations and answers of `m` rows, with their labels and images where available."""
 
     def __init__(
         self,
@@ -178,7 +178,8 @@ class ActivationBatch:
         return self.once(("top", selection, k), top)
 
     def _alike(self, selection: Selection) -> Iterable[list[int]]:
-        """The numbers of layers that are one call: those of one width, where blocks are one."""
+        """The numbers of layers that share a call: those of equal width, where blocks are
+        joined."""
         if len(self.blocks(selection)) == len(selection.widths):
             return ([i] for i in range(len(selection.widths)))
         groups = dict[int, list[int]]()
@@ -226,7 +227,7 @@ def _bounds(floors: list[Tensor], tops: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Least, greatest, mean and variance of each unit over training data, not-a-number apart."""
+    """Least, greatest, mean and variance of each unit over training data, without not-a-number."""
 
     low: Float[Tensor, " u"]
     high: Float[Tensor, " u"]
@@ -332,7 +333,7 @@ class Profile:
         return table[key]
 
     def check(self, model: str) -> Profile:
-        """This profile, if it was made with the model of that hash."""
+        """This profile, if it belongs to the model of that hash."""
         if self.model != model:
             raise HardcaseError(
                 f"the profile was made with another model ({self.model}, not {model}).",
@@ -368,7 +369,7 @@ class Profile:
 
     @staticmethod
     def load(path: Path, *, model: str) -> Profile:
-        """The profile in a file; refused if it was made with another model."""
+        """The profile in a file; refused if it belongs to another model."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -411,14 +412,14 @@ def fit_profile(
     batch: int = 256,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
-    """One pass over training data: the ranges and traces that are needed.
+    """A pass over training data: the ranges and traces that are needed.
 
     Args:
         subject: The network under test.
         images: Training images.
         needs: What the criteria need, see `requirements`.
-        batch: Images that the network is given in one call; changes no result.
-        progress: Told how many images are done.
+        batch: Images per call of the network; changes no result.
+        progress: Called with how many images are done.
 
     Example:
         >>> import hardcase as hc

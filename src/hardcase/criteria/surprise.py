@@ -21,7 +21,8 @@ from hardcase.types import Scores
 # Normal shapes fitted to traces: what likelihood and Mahalanobis distance are measured in.
 
 ENOUGH = 5
-"""Training traces per unit below which a shape is said to rest on few; it changes no value."""
+"""Training traces per unit below which a note says that a shape rests on a small sample; it changes
+no value."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,12 @@ class Gaussian:
 
     @property
     def projected(self) -> bool:
-        """Whether some directions were left out."""
+        """Whether directions were left out."""
         return self.rank < len(self.centre)
 
     @staticmethod
     def of(values: Float[Tensor, "n d"], factor: float = 1.0, unbiased: bool = True) -> Gaussian:
-        """The shape of some traces, its spread times `factor`."""
+        """The shape of these traces, its spread times `factor`."""
         exact = values.double()
         count = len(values)
         centre = exact.mean(0)
@@ -167,7 +168,7 @@ CANDIDATES = 4
 
 @dataclass(frozen=True)
 class ReferencePoints:
-    """Points to be near to, and half their squared length from their centre, in whole blocks."""
+    """Points to be near to, and half their squared length from their centre, in complete blocks."""
 
     values: Float[Tensor, "n d"]
     centre: Float[Tensor, " d"]
@@ -195,7 +196,8 @@ class ReferencePoints:
     def nearest(
         self, points: Float[Tensor, "m d"], skip: Int[Tensor, " m"] | None = None
     ) -> tuple[Float[Tensor, " m"], Int[Tensor, " m"]]:
-        """Distance and place of the nearest point, ties to the first; `skip` names one to omit."""
+        """Distance and place of the nearest point, ties to the first; `skip` names a point to
+        omit."""
         if not len(self.values):
             raise HardcaseError("there is nothing to be near to: the corpus is empty.")
         if len(self.values) <= SMALL or not len(points):
@@ -222,7 +224,7 @@ class ReferencePoints:
     def _nominate(
         self, points: Tensor, approximate: Float[Tensor, "m n"]
     ) -> tuple[Int[Tensor, "m c"], Tensor]:
-        """The places of the best few, and the rows where another one might be better."""
+        """The places of the best candidates, and the rows where another might be better."""
         # Two stages, since topk over 60,000 points is slow: the best blocks by their minimum, then
         # the best points inside these. The first block left out bounds everything in the others.
         least = torch.unflatten(approximate, 1, (-1, BLOCK)).amin(2)
@@ -355,13 +357,13 @@ class Likelihood:
     """LSA: minus the log of a kernel density over the predicted class's traces (Scott).
 
     Columns whose variance is below `floor` in any class are left out everywhere. ``per="all"`` uses
-    one estimate for all. Densities in spaces of different dimension cannot be compared: where the
-    ranks of classes differ, those of another `rank` than most traces have get no value (NaN).
+    a single estimate for all. Densities in spaces of different dimension cannot be compared: where
+    the ranks of classes differ, those of another `rank` than most traces have get no value (NaN).
 
     Args:
         gaussians: The density of each class.
         columns: Columns with enough variance.
-        per_class: One density per class, or one for all.
+        per_class: A density per class, or a single density.
     """
 
     gaussians: Mapping[int, Gaussian]
@@ -459,7 +461,7 @@ def _log_kernels(
 
 
 def _classes(traces: Traces, per_class: bool, kind: str) -> dict[int, Float[Tensor, "r d"]]:
-    """The traces of each predicted class with two or more, or all as those of one class."""
+    """The traces of each predicted class with two or more, or all as a single class."""
     if not per_class:
         traces = Traces(traces.values, torch.zeros_like(traces.predicted), traces.label)
     traces = traces.numbers()
@@ -479,7 +481,7 @@ class Distance:
     Args:
         corpora: Traces of each class.
         others: Distance of each trace to the nearest of another class, by class.
-        own: Distance of each training trace to its own class.
+        own: Distance of each training trace to its class.
         other: Distance of each training trace to other classes.
     """
 
@@ -522,12 +524,12 @@ class Distance:
 
 @dataclass(frozen=True)
 class Mahalanobis:
-    """MDSA: the distance to the mean of the predicted class, measured in its own spread.
+    """MDSA: the distance to the mean of the predicted class, measured in the spread of that class.
 
     Args:
         gaussians: Mean and spread of each class.
-        per_class: One shape per class, or one for all.
-        squared: The square of the distance, as some authors report.
+        per_class: A shape per class, or a single shape.
+        squared: The square of the distance, as in part of the literature.
     """
 
     gaussians: Mapping[int, Gaussian]

@@ -1,4 +1,5 @@
-"""Surprise adequacy as criteria: its mean over a suite, and the share of its range that is seen."""
+"""Surprise adequacy as criteria: its mean over a suite, and the share of its range that is
+covered."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ class MeanSurprise:
 
 @dataclass(frozen=True)
 class SurpriseBuckets:
-    """Which of `n` equal buckets between `lower` and `upper` hold some input's surprise."""
+    """Which of `n` equal buckets between `lower` and `upper` hold an input's surprise."""
 
     selection: Selection
     model: SurpriseModel
@@ -111,7 +112,7 @@ class SurpriseBuckets:
         return {"bucket": memory.bits.pick(rows, rng)}
 
     def pull(self, batch: ActivationBatch, targets: Targets, memory: CountedBits) -> Scores:
-        """Toward the centre of the bucket, measured in widths of the whole range."""
+        """Toward the centre of the bucket, measured in widths of the entire range."""
         surprise = surprise_of(batch, self.selection, self.model)
         target = self.lower + (targets["bucket"] + 0.5) * self._width
         score = -((surprise - target) / (self.upper - self.lower)).square()
@@ -158,8 +159,8 @@ def lsa(
     predicted class.
 
     Args:
-        per: One density per predicted class, or one for all.
-        floor: Units that vary less in some class are left out.
+        per: A density per predicted class, or a single density.
+        floor: Units that vary less in any class are left out.
         most: If above 0: keep that many units of highest variance instead.
     """
     options = {"floor": floor, "per_class": per == "class", "most": most}
@@ -185,7 +186,7 @@ def mdsa(
     Mean over inputs of: distance to the mean of the predicted class, measured in its spread.
 
     Args:
-        per: One covariance per predicted class, or one for all.
+        per: A covariance per predicted class, or a single covariance.
         squared: Squared distances.
     """
     options = {"per_class": per == "class", "squared": squared}

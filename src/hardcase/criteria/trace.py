@@ -1,4 +1,4 @@
-"""Criteria over whole traces: class dispersion, nearest-neighbour novelty, NLC."""
+"""Criteria over complete traces: class dispersion, nearest-neighbour novelty, NLC."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def _mean(seen: State) -> Tensor:
 class NovelVectors:
     """Vectors no two of which are near, in the order in which they came.
 
-    A fork also remembers every vector that was far from the base, kept or not: only with these can
-    the merge of shards keep what one pass over all of them would have kept.
+    A fork also remembers every vector that was far from the base, in the set or not: only with
+    these can the merge of shards keep the same vectors as a single pass over all of them.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class NovelVectors:
         self.far = torch.empty(0, width)
 
     def add(self, vectors: Float[Tensor, "m d"]) -> None:
-        """Keep, one after the other, those that are far from all kept before."""
+        """Keep, in order, those that are far from all earlier kept vectors."""
         vectors = vectors[vectors.isfinite().all(1)]
         vectors = vectors[_squared(vectors, self.base) > self.threshold]
         self.far = torch.cat([self.far, vectors])
@@ -236,7 +236,7 @@ class Novelty:
 
 @dataclass(frozen=True)
 class TraceVariance:
-    """The covariance of each layer's units over all inputs seen with finite values."""
+    """The covariance of each layer's units over all inputs with finite values."""
 
     selection: Selection
 
@@ -329,9 +329,9 @@ def _size_with(
     laws=("monotone", "idempotent", "mergeable"),
 )
 def neighbour(selection: Selection, *, threshold: float = 1.0) -> CriterionPlan:
-    """Nearest-neighbour novelty: inputs far from all kept before.
+    """Nearest-neighbour novelty: inputs far from all earlier novel inputs.
 
-    Number of inputs whose squared distance to every input kept before exceeds the threshold
+    Number of inputs whose squared distance to every earlier novel input exceeds the threshold
     (order matters).
 
     Args:

@@ -1,5 +1,5 @@
-"""Two runs or more side by side: their failure rates image by image, then what their searches found
-on equal budgets, with paired originals and tests corrected for their number.
+"""Two runs or more side by side: their failure rates image by image, then their searches on equal
+budgets, with paired originals and tests corrected for their number.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from hardcase.wording.numbers import difference, rate
 
 
 class Tried:
-    """One run, seed by seed: searched images by name, when each first failed (inf: never), the
+    """A run, seed by seed: searched images by name, when each first failed (inf: never), the
     nearest failure of each.
 
-    A method that keeps many failures has no more chances than one that keeps the best: whether a
-    seed is accepted is asked of its nearest failure alone."""
+    A method that stores many failures has no more chances than a method that stores the best: only
+    the nearest failure of a seed counts as accepted or not."""
 
     def __init__(self, run: Run, name: str) -> None:
         self.name = name
@@ -105,7 +105,7 @@ def failure_rates(first: Run, second: Run) -> dict[str, Any] | None:
 
     Returns:
         The rates, their difference with its interval, and how many images both measured; or only
-        why they cannot be compared; None where one of the runs measured nothing.
+        why they cannot be compared; None if either run measured nothing.
     """
     if not (first.record.get("risk") and second.record.get("risk")):
         return None
@@ -124,9 +124,10 @@ def failure_rates(first: Run, second: Run) -> dict[str, Any] | None:
 
 
 def _versions(a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any] | None:
-    """Fixed, still failing and newly failing images of the second run's model; None for one model.
+    """Fixed, still failing and newly failing images of the second run's model; None for the same
+    model.
 
-    Searches of two trainings of one recipe differ too: this is no regression without its null
+    Searches of two trainings of the same recipe differ too: this is no regression without its null
     (`hardcase.analysis.references.excess`)."""
     known = [(sheet.run.record.get("hashes") or {}).get("model") for sheet in (a, b)]
     if not shared or known[0] == known[1]:
@@ -186,21 +187,21 @@ def median(values: Sequence[float]) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything that is said of some runs side by side, as plain values."""
+    """All results of a comparison of runs, as plain values."""
 
     table: dict[str, Any]
 
     def report(self, page: str | Path = "compare.html") -> Path:
-        """Write the page and, beside it, its JSON twin."""
+        """Write the page and, next to it, its JSON twin."""
         return write(self.table, Path(page))
 
 
 def compare(*given: Run | str | Path) -> Comparison:
-    """Compare runs (or their folders) with statistics; what must be equal and is not is said
+    """Compare runs (or their folders) with statistics; settings that must be equal but differ come
     first.
 
     Args:
-        given: Runs or their folders, two or more.
+        given: Two or more runs or their folders.
 
     Example:
         >>> import tempfile
@@ -306,7 +307,7 @@ def _risk(record: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def write(table: Mapping[str, Any], page: Path) -> Path:
-    """Write `page` and, beside it, its JSON twin."""
+    """Write `page` and, next to it, its JSON twin."""
     filters = {name: getattr(words, name) for name in ("share", "number", "decimal")}
     filters |= {"rate": rate, "points": difference}
     filters |= {"limits": words.budget, "middle": _middle, "effect": _effect, "small": _small}

@@ -44,18 +44,18 @@ def coverage(
     batch: int = 0,
     progress: Progress | None = None,
 ) -> list[Record]:
-    """What each criterion says about `images`: value, covered of total, convention, profile,
-    seconds beside the forward pass.
+    """The results of each criterion on `images`: value, covered of total, convention,
+    profile, seconds in addition to the forward pass.
 
     Args:
         subject: The network under test.
         images: Labelled images.
         criteria: Names as ``--criteria`` gives them, or a list.
-        profile: A saved profile, or the training images to make one from.
+        profile: A saved profile, or the training images to compute it from.
         convention: How published ambiguities are settled, see ``hardcase list criteria``.
-        seeds: The images that `images` were made from, row by row.
+        seeds: The originals of `images`, row by row.
         batch: Images per call; 0: chosen by memory.
-        progress: Told how many images are done.
+        progress: Called with how many images are done.
 
     Example:
         >>> import hardcase as hc
@@ -96,8 +96,8 @@ def observe(
     batch: int = 0,
     progress: Progress | None = None,
 ) -> list[float]:
-    """Show all images to all criteria in one pass; returns the seconds that each took beside the
-    forward pass."""
+    """Show all images to all criteria in a single pass; returns the seconds of each in addition
+    to the forward pass."""
     taps = join_taps(m.taps for m in measures)
     batch = batch or batch_for(subject, images, taps)
     device = getattr(subject, "device", torch.device("cpu"))
@@ -126,7 +126,8 @@ def observe(
 
 
 class Stopwatch:
-    """Seconds of work on a device; on a GPU its own, for nobody waits there until the end."""
+    """Seconds of work on a device; on a GPU by its events, since the host does not wait until the
+    end."""
 
     def __init__(self, device: torch.device) -> None:
         self.marks = list[tuple[torch.cuda.Event, torch.cuda.Event]]()
@@ -187,7 +188,8 @@ def _record(measure: Measure, spec: Spec, profile: Profile | None, seconds: floa
 
 
 def _left_out(spec: str, detail: Record) -> str:
-    """A mean over some of the inputs says so: two networks' means are then over other inputs."""
+    """A mean over a part of the inputs is marked: two networks' means are then over other
+    inputs."""
     missing = detail["without surprise"]
     every = missing + detail["inputs"]
     return (
@@ -199,8 +201,8 @@ def _left_out(spec: str, detail: Record) -> str:
 def reach(
     run: Run, subject: Model, criteria: str | Sequence[str | Spec], *, training: Images
 ) -> Run:
-    """Measure the seeds that were attempted, then the findings beside them; the run keeps both
-    numbers for its report."""
+    """Measure the searched seeds, then the seeds with the findings; the run stores both numbers
+    for its report."""
     attempted = pc.indices_nonzero(pc.greater(run.seeds["evaluated"], 0))
     seeds = seeds_of(run, attempted.to_pylist())
     expected = torch.tensor(run.findings["expected"].to_pylist(), dtype=torch.int64)

@@ -116,15 +116,15 @@ def refuse_occupied(out: Path) -> None:
 
 
 def exported(run: Run) -> Iterator[bytes]:
-    """Every finding's image as a PNG made here: what is exported is an image, whatever bytes were
+    """Every finding's image as a newly encoded PNG: the export is an image, whatever bytes were
     stored."""
     for rows in chunks(len(run), AT_ONCE):
         yield from encode_all(run.images(range(len(run))[rows]))
 
 
 def class_folders(classes: tuple[str, ...]) -> list[str]:
-    """A folder name for each class: its own name where file systems take it and the order is kept,
-    else with its number."""
+    """A folder name for each class: its name where file systems take it and the order stays, else
+    with its number."""
     tame = [re.sub(r"[^\w .()+-]", "_", name).strip(" .")[:80] for name in classes]
     plain = tame == list(classes) and len({name.casefold() for name in tame}) == len(tame)
     visible = all(tame) and not any(name.startswith("__") for name in tame)
@@ -146,7 +146,7 @@ def _imagefolder(run: Run, out: Path) -> Path:
 
 
 def _fiftyone(run: Run, out: Path) -> Path:
-    """`labels.json` and the images under `data`; what else is known are attributes of the label."""
+    """`labels.json` and the images under `data`; further columns are attributes of the label."""
     rows = _rows(run)
     labels = {}
     for row in rows:
@@ -182,7 +182,7 @@ def _file(out: Path, name: str, data: bytes) -> Path:
 
 
 def table_text(rows: Sequence[Mapping[str, Any]], classes: ClassNames) -> str:
-    """The rows as CSV with class names; no cell can be taken for a formula by a spreadsheet."""
+    """The rows as CSV with class names; no spreadsheet reads a cell as a formula."""
     text = io.StringIO()
     columns = [name for name in rows[0] if name not in ("file_name", "expected")]
     first = ["file_name", "label"] if "file_name" in rows[0] else ["label"]
@@ -195,7 +195,8 @@ def table_text(rows: Sequence[Mapping[str, Any]], classes: ClassNames) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A value as a cell: text on one line, with an apostrophe where it begins like a formula."""
+    """A value as a cell: text on a single line, with an apostrophe where it begins like a
+    formula."""
     return escape_csv(one_line(value).strip()) if isinstance(value, str) else value
 
 
@@ -206,8 +207,8 @@ _UNDECIDED = {
 
 
 def _junit(run: Run, out: Path) -> Path:
-    """A case per attempted seed: a failure where one is accepted, skipped where nobody can tell,
-    passed where nothing was found or everything found was refused."""
+    """A case per searched seed: a failure if any finding is accepted, skipped if unsure, passed
+    without findings or with refused findings only."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in _rows(run):
         if row["kind"] == "label":
@@ -287,7 +288,7 @@ def _card(run: Run) -> str:
 
 
 def _tame(name: object) -> str:
-    """A name from a run's record as plain text on one line."""
+    """A name from a run's record as plain text on a single line."""
     return re.sub(r"[^\w ./:@?=&+-]", "_", str(name or "unknown"))[:200]
 
 
@@ -315,7 +316,7 @@ def _npz(run: Run, out: Path) -> Path:
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
-    """What is known of each finding, without its image; with the judge's answers where there is a
+    """The columns of each finding, without its image; with the judge's answers if there is a
     judge."""
     rows: list[dict[str, Any]] = run.findings.select(["expected", *_FACTS]).to_pylist()
     if run.verdicts is not None:
@@ -333,7 +334,8 @@ def _value(kind: pa.DataType) -> dict[str, Any]:
 
 
 def whole_folder(out: Path, fill: Callable[[Path], None]) -> Path:
-    """Fill a folder beside `out`, then rename it: `out` appears whole or not at all."""
+    """Fill a temporary folder next to `out`, then rename it: `out` appears complete or not at
+    all."""
     temporary = make_folder(out.parent / f".{out.name}-{secrets.token_hex(6)}")
     try:
         fill(temporary)

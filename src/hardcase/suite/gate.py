@@ -67,7 +67,7 @@ class GateLimits(LimitsConfig):
     """What a run may at most show, as the section ``[limits]``; None: no limit."""
 
     known: Names = frozenset()
-    """Ids of findings, or of images, whose failures are known and do not count."""
+    """Ids of findings, or of images, whose failures are accepted as known and do not count."""
 
     @staticmethod
     def of(values: Mapping[str, Any], *, known: Names | None = None, **flags: Any) -> GateLimits:
@@ -105,12 +105,12 @@ class GateLimits(LimitsConfig):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One limit and what a run shows.
+    """A limit and the result of a run.
 
     Args:
         name: What is limited.
         outcome: What follows, see `LimitDecision`.
-        text: The figure, its interval, its limit and the conditions, in one line.
+        text: The figure, its interval, its limit and the conditions, in a line.
         decide: What would decide it, where it is inconclusive.
         value: The figure.
         low: The lower end of its 95 % interval.
@@ -140,7 +140,7 @@ class Check:
 
 
 Decide = Callable[[int], Check]
-"""A limit that waits for the number of limits which share one error."""
+"""A limit that waits for the number of limits that share an error probability."""
 
 
 def gate(
@@ -156,10 +156,10 @@ def gate(
             that are reserved for its proof, and unmodified ones must not be worse either.
 
     Returns:
-        One check for every limit. A pass needs all of them; `outcome` joins them.
+        A check for every limit. A pass needs all of them; `outcome` joins them.
 
     Raises:
-        HardcaseError: If there is nothing to decide, or one of the runs cannot be believed.
+        HardcaseError: If there is nothing to decide, or a run is not intact.
     """
     require_believable(run)
     if baseline is not None:  # a run without findings is false
@@ -179,8 +179,8 @@ def checks(
 ) -> list[Check]:
     """Return what each limit comes to, as far as the run can tell, whether it is verified or not.
 
-    Without a baseline that is given, the run is held against the first model that it was measured
-    beside. The arguments are those of `gate`.
+    By default the run is compared with the first model of its measurement.
+    The arguments are those of `gate`.
     """
     waiting = [*_on_rates(run, limits), *_on_findings(run, limits)]
     beside = list[PairedRates]()
@@ -200,7 +200,7 @@ def limit_checks(run: Run, limits: GateLimits | None = None) -> list[Check]:
 
     Args:
         run: A run, which may be unfinished.
-        limits: What it may show at most; those that it was started with where none are given.
+        limits: Upper limits; by default those of the run.
     """
     chosen = GateLimits.of(run.store.settings()) if limits is None else limits
     known = bool(run.record.get("risk")) or chosen.on_findings
@@ -208,12 +208,12 @@ def limit_checks(run: Run, limits: GateLimits | None = None) -> list[Check]:
 
 
 def decision_of(run: Run, limits: GateLimits | None = None) -> Decision:
-    """Return what a run comes to in one sentence; the arguments are those of `limit_checks`."""
+    """Return the decision on a run in a sentence; the arguments are those of `limit_checks`."""
     return decide_run(run.record, limit_checks(run, limits))
 
 
 def outcome(found: Sequence[Check]) -> Outcome:
-    """Return what all checks come to: one that fails decides, then one that is inconclusive."""
+    """Return the decision of all checks: a failed check decides, then an inconclusive check."""
     outcomes = {check.outcome for check in found}
     decisive: tuple[Outcome, ...] = ("fail", "inconclusive")
     return next((one for one in decisive if one in outcomes), "pass")
@@ -321,7 +321,7 @@ def _failure_rate(run: Run, rows: Measured, name: str, limit: float) -> Decide:
 
 
 def _class_limits(run: Run, limits: GateLimits) -> dict[int, float]:
-    """The limit of every class that has one."""
+    """The limit of every class with a limit."""
     unknown = [name for name in limits.classes if name not in tuple(run.classes)]
     if unknown:
         raise choice("class", unknown[0], list(run.classes))
@@ -330,7 +330,7 @@ def _class_limits(run: Run, limits: GateLimits) -> dict[int, float]:
 
 
 def _against(run: Run, rates: PairedRates, margin: float, *, unmodified: bool = False) -> Decide:
-    """The failure rate beside that of a baseline, image by image."""
+    """The failure rate against that of a baseline, image by image."""
     what = "error on unmodified images" if unmodified else "failure rate"
     unknown = f"the {rates.missing:,} images that only the baseline has: they may all fail"
 
@@ -363,7 +363,7 @@ def _check(name: str, found: LimitDecision, text: str, images: int, decide: str 
 
 
 def _on_findings(run: Run, limits: GateLimits) -> Iterator[Decide]:
-    """The limits on searched images: every image that the search was given counts."""
+    """The limits on searched images: every image of the search counts."""
     if not limits.on_findings and limits.witnessed_rate is None:
         return
     if not run.store.searching:
@@ -402,7 +402,7 @@ def _share(
     *,
     judged: bool = True,
 ) -> Decide:
-    """A share of the searched images of which only a lower and an upper bound is known."""
+    """A share of the searched images of which only a lower and an upper bound is determined."""
     least = len({*certain})
     most = len({*certain, *unsure})
     total = len(among)
@@ -446,11 +446,11 @@ def weakness_of(run: Run) -> str:
 
 
 class GateTally:
-    """The searched images of a run by what is known of their failures.
+    """The searched images of a run by the verdicts on their failures.
 
     An image that the model misreads unmodified counts as an accepted failure: a model that gets
     more images wrong has fewer to search, and would pass for it. An image that the search did not
-    reach may have one.
+    reach may have a failure.
 
     Args:
         run: A run with a search.
@@ -481,7 +481,7 @@ class GateTally:
 
     @cached_property
     def images(self) -> set[str]:
-        """Every image that the search was given."""
+        """Every image of the search."""
         return {row["id"] for row in self._searched}
 
     @cached_property
@@ -508,7 +508,7 @@ class GateTally:
 
     @cached_property
     def unsure(self) -> set[str]:
-        """Images that may have an accepted failure: something of them is not known."""
+        """Images that may have an accepted failure: they are unsearched or unsure."""
         return (self.doubtful | self.unsearched) - self.accepted
 
     @cached_property
@@ -542,14 +542,14 @@ class GateTally:
 def assert_failure_rate(
     run: Run | str | Path, limit: float, *, margin: float | None = None, strict: bool = False
 ) -> None:
-    """For tests of one's own: fail, with the figures, if a model fails too often.
+    """For your tests: fail, with the figures, if a model fails too often.
 
     Where that is inconclusive the test is skipped, with what would decide it.
 
     Args:
         run: A run or its folder.
         limit: The largest failure rate under the declared conditions.
-        margin: By how much the rate may exceed that of the run's own baseline.
+        margin: By how much the rate may exceed that of the run's baseline.
         strict: Fail instead of skipping where it is inconclusive.
     """
     stored = run if isinstance(run, Run) else Run(run)
@@ -563,7 +563,8 @@ def assert_failure_rate(
 
 
 def read_known(path: Path) -> Names:
-    """Return the ids in a file of known failures: a finding's or an image's a line, ``#`` and why.
+    """Return the ids in a file of known failures: the id of a finding or image per line, ``#`` and
+    why.
 
     Raises:
         HardcaseError: If the file cannot be read.
@@ -588,5 +589,5 @@ def write_junit(found: Sequence[Check], path: Path, *, name: str) -> Path:
 
 
 def github(found: Sequence[Check]) -> list[str]:
-    """Return the workflow commands that GitHub shows beside a change."""
+    """Return the workflow commands that GitHub shows next to a change."""
     return [annotation(check.outcome, check.text) for check in found]

@@ -40,17 +40,17 @@ def bounds_by_ties(rows: Measured, *, unmodified: bool = False) -> tuple[Vector,
 
 @dataclass(frozen=True, slots=True)
 class PairedRates:
-    """By how much one model fails more often than another, image by image, on the same samples.
+    """By how much a model fails more often than another, image by image, on the same samples.
 
     Args:
-        name: What the other model is called.
+        name: The name of the other model.
         values: The differences; above 0 the model fails more often than the other.
         least: The same if every tie, and every image that is missing, speaks for the model.
         most: The same if they speak against it.
         value: The failure rate of the model on these images.
         other: That of the other model.
         clusters: The image of every row, where rows are claims.
-        missing: Images that the other model was measured on and this one left out.
+        missing: Images that the other model was measured on and this model left out.
     """
 
     name: str
@@ -80,10 +80,10 @@ class PairedRates:
 def paired_rates(
     run: Run, baseline: Run, *, reserved: bool = False, unmodified: bool = False
 ) -> PairedRates:
-    """Return the failure rate of a run beside that of a baseline, image by image.
+    """Return the failure rate of a run against that of a baseline, image by image.
 
     Images are measured in an order that only their names and the original decide. So a run that
-    measured fewer of them has the beginning of what another has, and an image that is missing
+    measured fewer of them has the beginning of another run's images, and an image that is missing
     before the end of that beginning was left out: it counts as one that may fail.
 
     Args:
@@ -118,8 +118,8 @@ def paired_rates(
 
 
 def measured_beside(run: Run) -> list[PairedRates]:
-    """Return the failure rate of a run beside that of every model that was asked about the same
-    samples while it was measured.
+    """Return the failure rate of a run against that of every model that classified the same samples
+    in its measurement.
     """
     rows = measured_rows(run)
     counted, least, most = bounds_by_ties(rows)

@@ -38,7 +38,7 @@ from hardcase.tensors import chunks, digest, from_bytes, margin
 from hardcase.types import ClassNames, Model
 
 NULLS = {"swapped": "the roles swapped", "retrained": "a retraining of the old version"}
-"""The nulls, and what they are called."""
+"""The nulls, and their names."""
 RETRAINED = "?seed=1"
 """What makes another training of a zoo network of its name."""
 
@@ -93,7 +93,7 @@ class Replay:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per finding: what was expected, predicted then and predicted now."""
+        """A row per finding: what was expected, predicted then and predicted now."""
         said = self.tests.select(["id", "original", "expected", "predicted"]).to_pylist()
         now = zip(self.predicted.tolist(), self.after.tolist())
         return [
@@ -106,8 +106,8 @@ def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = Fa
 
     Args:
         run: The run whose findings are queried again.
-        model: The model to query, e.g. one that was repaired.
-        batch: Images that the network is given in one call; changes no result.
+        model: The model to query, e.g. a repaired model.
+        batch: Images per call of the network; changes no result.
         allow_damaged: Go on with what is left of a damaged run.
 
     Raises:
@@ -195,7 +195,7 @@ def column(table: pa.Table, name: str) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One stored finding: what it should be, what the tested model predicted."""
+    """A stored finding: its expected class, and the prediction of the tested model."""
 
     id: str
     seed: str
@@ -237,16 +237,16 @@ def against_nulls(
     retrained: str | None = None,
     log: Callable[[str], None] = lambda text: None,
 ) -> Excess:
-    """Run the nulls of a complete search for regressions beside it, and keep what exceeds them.
+    """Run the nulls of a complete search for regressions, and keep the excess over them.
 
-    The nulls are runs of their own, ``RUN-swapped`` and ``RUN-retrained``; those that are there
-    already are read, or finished.
+    The nulls are separate runs, ``RUN-swapped`` and ``RUN-retrained``; existing runs are read, or
+    finished.
 
     Args:
         run: A run that was started with ``--baseline``.
-        retrained: A retraining of the old version; of a zoo network another training is made.
-            Without one, the roles swapped are the only null.
-        log: Told what is done.
+        retrained: A retraining of the old version; a zoo network is trained again.
+            Without it, the swapped roles are the only null.
+        log: Called with a line per step.
     """
     done = run if isinstance(run, Run) else Run(run)
     config = parse(read(done.folder / "config.toml"))
@@ -275,8 +275,8 @@ def against_nulls(
 
 
 def nearest(run: Run) -> dict[str, float]:
-    """For each attempted seed the severity of the nearest input that the search found, in the
-    distance of its space; with witnesses, of one that they all keep."""
+    """For each searched seed the severity of its nearest failure, in the distance of its space;
+    with witnesses, of the nearest whose label they all keep."""
     asked = bool(run.record.get("witnesses"))
     near = dict.fromkeys(attempted_labels(run), math.inf)
     for row in run.findings.select(["original", "kind", "witnessed", "distance"]).to_pylist():

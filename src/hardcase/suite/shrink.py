@@ -33,7 +33,7 @@ TOGETHER = 2**22
 """Numbers of the images that are moved back at a time: 27 photographs of 224 pixels."""
 
 Way = Callable[[Float[Tensor, " m"], Int[Tensor, " m"]], Float[Tensor, "m c h w"]]
-"""The images at given shares (0: seed, 1: finding) of the ways of given rows."""
+"""The images at shares (0: seed, 1: finding) of the ways of these rows."""
 Ask = Callable[
     [Tensor, Int[Tensor, " m"]], tuple[Bool[Tensor, " m"], Int[Tensor, " m"], Float[Tensor, " m"]]
 ]
@@ -42,7 +42,7 @@ Ask = Callable[
 
 @dataclass(frozen=True, slots=True)
 class FailingFindings:
-    """Some failing failures of a run beside their seeds."""
+    """Failures of a run with their seeds."""
 
     table: pa.Table
     x: UInt8[Tensor, "t c h w"]
@@ -124,12 +124,11 @@ def shrink(
     """A new run in `out` whose failures are those of `run`, moved back: by bisection in `space`,
     then in pixels.
 
-    Failing is not monotone along the way; what is kept at every halving is an image that does fail.
+    Failing is not monotone along the way; every halving keeps an image that does fail.
     `space` is used for failures that store their code, where that still gives the stored image. In
-    a space of appearance, kinds of change that are not needed are taken away first, one after the
-    other from the mildest on, and the way ends in the space: what is left can be said in words
-    (`Run.changes`). `seeds` are the images that the run began with, if more is known of them than
-    their pixels.
+    a space of appearance, kinds of change that are not needed are removed first, in order from the
+    mildest on, and the way ends in the space: words can describe the rest (`Run.changes`). `seeds`
+    are the run's images, if they have more context than their pixels.
 
     Args:
         run: The run whose failures are moved back.
@@ -138,7 +137,7 @@ def shrink(
         space: Where the first bisection happens; pixels alone without it.
         seeds: The originals, where the run cannot load them.
         steps: Bisection steps.
-        batch: Images that the network is given in one call; changes no result.
+        batch: Images per call of the network; changes no result.
 
     Example:
         >>> import tempfile
@@ -328,7 +327,7 @@ def _stored(
     queries: int,
     failing: int,
 ) -> Run:
-    """The moved failures, which lie in `parts`, as a run of its own: the same seeds, nothing judged
+    """The moved failures, which lie in `parts`, as a new run: the same seeds, nothing judged
     yet."""
     facts = [name for name in FINDINGS if name != "image"]
     # kept while images came and went, they would leave gaps in memory that nothing fits into
