@@ -276,12 +276,13 @@ def settled(
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The share right with the present settings (None: it crashes), the mistakes, and the share
-    right in each other way that was tried."""
+    """The share right with the present settings (None: it crashes), the mistakes, the share right
+    in each other way that was tried, and the number of images."""
 
     accuracy: float | None
     mistakes: tuple[Mistake, ...]
     tried: tuple[tuple[str, float], ...] = ()
+    images: int = 0
 
     def __str__(self) -> str:
         head = "the model fails on these images"
@@ -356,7 +357,8 @@ def diagnose(net: nn.Module, images: Images, **asked: Any) -> Diagnosis:
     if not found:
         found += _untrained(trial, images)
     outcomes = tuple((each.label or each.mistake.name, each.accuracy) for each in tried)
-    return Diagnosis(float(_right(logits, some.y).mean()), tuple(found), outcomes)
+    accuracy = float(_right(logits, some.y).mean())
+    return Diagnosis(accuracy, tuple(found), outcomes, len(some))
 
 
 def with_options(data: str, **options: str | int) -> str:
