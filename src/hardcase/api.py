@@ -174,10 +174,10 @@ def search(
             f"no seed{elsewhere} is classified correctly: nothing to search from.", code=NO_SEEDS
         )
     plan = plan_of(context)
-    found = search_campaign(
+    result = search_campaign(
         context.campaign, chosen.take(rows), plan.budget, shard=plan.shard, rounds=plan.rounds
     )
-    return found.findings.reseeded(rows)
+    return result.findings.reseeded(rows)
 
 
 def run(
@@ -347,8 +347,8 @@ def keep_measured(context: Context, run: Run, images: ImageSet) -> None:
         stored = beside_runs(run, measured, context.stored_baselines)
     more: dict[str, Any] = {}
     if context.conditions is not None:
-        asked = {name: getattr(context.conditions, name) for name in ("rare", "worst")}
-        more = extremes(measured, context.measurement, images, **asked)
+        names = {name: getattr(context.conditions, name) for name in ("rare", "worst")}
+        more = extremes(measured, context.measurement, images, **names)
     risk = {**risk, "baselines": [*models, *stored]}
     run.store.write_record({**run.record, "risk": risk, **more})
     keep_shown(run, measured, context.measurement, images)
@@ -379,9 +379,9 @@ def _check_findings(context: Context, store: Store, log: Callable[[str], None]) 
             for text in heard:
                 log(text)
             why = heard[-1] if heard and done.verdicts is None else ""
-        said = phases.phase("skipped", why) if why else phases.phase("done")
+        status = phases.phase("skipped", why) if why else phases.phase("done")
         elapsed = round(monotonic() - began, 3)
-        phases.set_phase(store, "check", {**said, "elapsed": elapsed})
+        phases.set_phase(store, "check", {**status, "elapsed": elapsed})
 
 
 def resume(
@@ -434,9 +434,9 @@ def resume(
             fix="hc.resume(folder, model, data, ...) with what hc.run was given",
         )
     else:
-        settings = {name: one for name, one in arguments.items() if name not in PARTS}
+        settings = {name: value for name, value in arguments.items() if name not in PARTS}
         refuse_unused(settings, Settings.__annotations__, "hc.resume")
-        parts = {name: one for name, one in arguments.items() if name in PARTS}
+        parts = {name: value for name, value in arguments.items() if name in PARTS}
         context = context_of(subject, data, settings, execution=execution, measured=True, **parts)
     return conduct(context, folder, nullcontext(watcher), again=True, log=_log.warning)
 
@@ -527,28 +527,30 @@ def context_of(
     subject = stated.pop("name", None)
     request.ask({"model": stated}, "python")
     others = {"peers": tuple(peers), "baseline": tuple(_several(baseline))}
-    for name in [name for name in others if all(isinstance(one, str) for one in others[name])]:
+    for name in [name for name in others if all(isinstance(entry, str) for entry in others[name])]:
         request.ask({name: others.pop(name) or None}, "python")
-    given: dict[str, Any] = {
+    objects: dict[str, Any] = {
         "peers": others.get("peers", ()),
         "baselines": others.get("baseline", ()),
         "witnesses": models if isinstance(models, str | None) else tuple(_several(models)),
     }
-    if all(one is None or isinstance(one, str) for one in (subject, data)):
+    if all(entry is None or isinstance(entry, str) for entry in (subject, data)):
         request.ask({"model": subject, "data": data, "images": images}, "python")
         chosen = method or _chosen(request.values)
         request.ask(
             {"method": {**(options or {}), "name": getattr(chosen, "name", chosen)}}, "python"
         )
         train = _training_images(None, train)
-        return Context(request.config(), method=built, train=train, **given)
+        return Context(request.config(), method=built, train=train, **objects)
     data = _with_claims(data, str(wanted.get("task", "auto")))
     source, rest = _data_of(data, images, wanted, whole=measured)
     network = subject
     if not isinstance(subject, str):
-        some = sample_of(source)
-        kind = "classes" if not claim_context(some.context) else _task(wanted.get("task"), some)
-        network = task_named(kind).wrap(subject, some, stated)
+        sampled = sample_of(source)
+        kind = (
+            "classes" if not claim_context(sampled.context) else _task(wanted.get("task"), sampled)
+        )
+        network = task_named(kind).wrap(subject, sampled, stated)
     if measured and images is not None:
         request.ask({"images": images}, "python")
     return Context.of(
@@ -560,15 +562,15 @@ def context_of(
         some=measured,
         rest_trains=measured and train is None and not isinstance(data, str | Images),
         request=request,
-        **given,
+        **objects,
     )
 
 
-def _several(given: Any) -> Sequence[Any]:
+def _several(values: Any) -> Sequence[Any]:
     """A list of arguments that may also be a single value."""
-    if given is None:
+    if values is None:
         return ()
-    return given if isinstance(given, list | tuple) else (given,)
+    return values if isinstance(values, list | tuple) else (values,)
 
 
 def _training_images(rest: Any, given: Any) -> Any:
@@ -621,8 +623,8 @@ def _data_of(
     if whole:
         return source, None
     chosen = source.sample(count=min(count or SEEDS, len(source)), seed=seed)
-    taken = set(chosen.id)
-    others = torch.tensor([i for i, name in enumerate(source.id) if name not in taken]).long()
+    chosen_ids = set(chosen.id)
+    others = torch.tensor([i for i, name in enumerate(source.id) if name not in chosen_ids]).long()
     return chosen.held(), source.take(others) if len(others) else None
 
 

@@ -74,11 +74,11 @@ def attack(
         (True, True)
     """
     recipe = _recipe(method, tuple(x.shape[1:]), options) if isinstance(method, str) else method
-    asked = _model_of(model)
+    model_in_unit_range = _model_of(model)
     images = to_bytes(x).cpu()
     start = from_bytes(images).to(x.device)
     with torch.no_grad():
-        logits = asked(start).logits
+        logits = model_in_unit_range(start).logits
     wrong = (logits.argmax(1) != y.to(logits.device)).cpu()
     right = (~wrong).nonzero().squeeze(1)
     result = images.clone()
@@ -87,12 +87,12 @@ def attack(
         classes = tuple(map(str, range(logits.shape[1])))
         seeds = Images(images, y.cpu(), names, classes, name="attack").take(right)
         keep = "first" if recipe.until == "first" else "best"
-        found = search(asked, recipe, seeds, seed=seed, keep=keep).findings
-        result[right[found.seed]] = found.x
-        wrong[right[found.seed]] = True
-    made = from_bytes(result).to(x.device)
-    change = length((made - start).flatten(1))
-    return AttackedImages(made, wrong.to(x.device), change, float((start - x).abs().max()))
+        findings = search(model_in_unit_range, recipe, seeds, seed=seed, keep=keep).findings
+        result[right[findings.seed]] = findings.x
+        wrong[right[findings.seed]] = True
+    images_out = from_bytes(result).to(x.device)
+    change = length((images_out - start).flatten(1))
+    return AttackedImages(images_out, wrong.to(x.device), change, float((start - x).abs().max()))
 
 
 def _recipe(name: str, shape: tuple[int, ...], options: Mapping[str, Any]) -> Method:

@@ -25,9 +25,9 @@ REFERENCES = CATALOGUE.with_name("references.bib")
 _SECTIONS = ("Args:", "Returns:", "Raises:", "Example:", "Examples:", "Yields:", "Note:")
 
 
-def definition_of(made: Callable[..., Any]) -> str:
+def definition_of(factory: Callable[..., Any]) -> str:
     """The second paragraph of a docstring in a line, unless a section begins there."""
-    paragraphs = (inspect.getdoc(made) or "").split("\n\n")
+    paragraphs = (inspect.getdoc(factory) or "").split("\n\n")
     if len(paragraphs) < 2 or paragraphs[1].startswith(_SECTIONS):
         return ""
     return " ".join(paragraphs[1].split())

@@ -120,10 +120,10 @@ def find(name: str) -> Callable[[Any], Any]:
 
 
 def _studies() -> dict[str, EntryPoint]:
-    found = {point.name: point for point in entry_points(group="hardcase.studies")}
-    if not found:
+    studies = {point.name: point for point in entry_points(group="hardcase.studies")}
+    if not studies:
         raise _not_installed("repeating a published experiment", "studies")
-    return found
+    return studies
 
 
 def teams_module(name: str, what: str, extra: str) -> ModuleType:

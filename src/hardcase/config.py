@@ -309,8 +309,8 @@ def limits_in(values: Mapping[str, Any]) -> LimitsConfig:
         first = error.errors()[0]
         place = ".".join(["limits", *map(str, first["loc"])])
         if first["type"] == "extra_forbidden":
-            known = [f"limits.{name}" for name in LimitsConfig.model_fields]
-            raise choice("setting", place, known) from error
+            names = [f"limits.{name}" for name in LimitsConfig.model_fields]
+            raise choice("setting", place, names) from error
         raise wrong_value(place, error) from error
 
 
@@ -323,8 +323,8 @@ def task_of(wanted: str, data: str, model: str = "") -> Task:
     """
     if wanted == "auto":
         code = model.rpartition("@")[2].partition("?")[0]
-        known = {f"zoo:{row['name']}": row for row in rows("models")}
-        wanted = known.get(code, {}).get("task") or annotated_as(data) or "classes"
+        models = {f"zoo:{row['name']}": row for row in rows("models")}
+        wanted = models.get(code, {}).get("task") or annotated_as(data) or "classes"
     return cast("Task", wanted)
 
 
@@ -352,15 +352,15 @@ def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple
     named = values["model"]
     section = named if isinstance(named, Mapping) else {"name": named}
     model = str(section["name"]) if offers is None else "the model"
-    told = bool(section.get("label_only", offers == "label"))
+    label_only = bool(section.get("label_only", offers == "label"))
     elsewhere = {"onnx", "tflite", "http", "https", *entry_points(group="hardcase.loader").names}
     closed = model.partition(":")[0] in elsewhere or offers not in (None, "gradients")
     for row in rows("models") if model.startswith("zoo:") else ():
         # networks of other tasks that were fetched can only be asked
         other = row.get("task") and not row.get("training")
         closed |= bool(other) and model.partition("?")[0] == f"zoo:{row['name']}"
-    if closed or told:
-        what = "labels only" if told else "answers, not gradients"
+    if closed or label_only:
+        what = "labels only" if label_only else "answers, not gradients"
         return "natural-blackbox", f"method natural-blackbox: {model} is asked for {what}"
     return "natural", f"method natural: {model} is asked for gradients"
 
@@ -378,7 +378,9 @@ def check_names(config: Config) -> None:
     _known_data(config.data)
     others = [*config.peers, *(config.witnesses or ()), *config.baseline]
     words = ("none", "default")
-    models = [one for one in others if one.partition(":")[0] not in words and not is_run(one)]
+    models = [
+        name_ for name_ in others if name_.partition(":")[0] not in words and not is_run(name_)
+    ]
     for spec in (config.model.name, *models):
         _known_model(spec)
 
@@ -408,12 +410,12 @@ def _known_method(method: MethodConfig) -> None:
     if ":" in method.name:
         return _present(method.name.rpartition(":")[0])
     refuse_bare_file("method", method.name)
-    known = {row["name"]: row for row in rows("methods")}
+    methods = {row["name"]: row for row in rows("methods")}
     others = [NO_SEARCH, *(point.name for point in entry_points(group="hardcase.method"))]
-    if method.name not in known and method.name not in others:
-        raise choice("method", method.name, [*known, *others])
-    if method.name in known:
-        options = list(known[method.name]["options"])
+    if method.name not in methods and method.name not in others:
+        raise choice("method", method.name, [*methods, *others])
+    if method.name in methods:
+        options = list(methods[method.name]["options"])
         wrong = [key for key in method.options() if key not in options]
         if wrong:
             raise choice(f"option of {method.name}", wrong[0], options)
@@ -421,30 +423,30 @@ def _known_method(method: MethodConfig) -> None:
 
 
 def _known_data(spec: str) -> None:
-    known = [row["name"] for row in rows("data")]
+    names = [row["name"] for row in rows("data")]
     kind, colon, rest = spec.partition(":")
     path = named_path(rest.partition("?")[0])
-    if colon and f"{kind}:" in {name.partition(":")[0] + ":" for name in known if ":" in name}:
+    if colon and f"{kind}:" in {name.partition(":")[0] + ":" for name in names if ":" in name}:
         if rest and not path.exists():
-            beside = [each.name for each in path.parent.glob("*")] if path.parent.is_dir() else []
-            near = get_close_matches(path.name, beside, n=1)
+            siblings = [each.name for each in path.parent.glob("*")] if path.parent.is_dir() else []
+            near = get_close_matches(path.name, siblings, n=1)
             fix = f"--data {kind}:{path.parent / near[0]}" if near else f"{kind}:PATH of data"
             raise HardcaseError(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=fix)
         return
     others = [point.name for point in entry_points(group="hardcase.data")]
     name = spec.partition("?")[0]
-    if name not in (*known, *others) and ".py:" not in spec and not named_path(spec).exists():
-        raise choice("data set", spec, (*known, *others, "file.py:name"))
+    if name not in (*names, *others) and ".py:" not in spec and not named_path(spec).exists():
+        raise choice("data set", spec, (*names, *others, "file.py:name"))
 
 
 def _known_model(spec: str) -> None:
     weights, _, code = spec.rpartition("@")
     kind, _, name = code.partition(":")
     if kind == "zoo":
-        known = [row["name"] for row in rows("models")]
+        names = [row["name"] for row in rows("models")]
         others = [point.name for point in entry_points(group="hardcase.model")]
-        if name.partition("?")[0] not in (*known, *others):
-            raise choice("model", name, [*known, *others])
+        if name.partition("?")[0] not in (*names, *others):
+            raise choice("model", name, [*names, *others])
     elif kind == "onnx":
         _present(name.partition("?")[0])
     elif code.endswith(".py"):
@@ -479,8 +481,8 @@ def _folder_or_hub(name: str) -> None:
     path = named_path(name)
     if path.is_dir():
         return
-    beside = path.parent.glob("*/config.json") if path.parent.is_dir() else ()
-    near = get_close_matches(path.name, [found.parent.name for found in beside], n=1)
+    configs = path.parent.glob("*/config.json") if path.parent.is_dir() else ()
+    near = get_close_matches(path.name, [config_file.parent.name for config_file in configs], n=1)
     if near or name.startswith((".", "/", "~")):
         fix = f"--model hf:{path.parent / near[0]}" if near else "hf:PATH of a folder that exists"
         raise HardcaseError(f"there is no folder {name}.", f"Looked from {Path.cwd()}.", fix=fix)
@@ -493,8 +495,8 @@ def _unknown_form(name: str) -> HardcaseError:
         return HardcaseError(
             f"there is no file {name}.", f"Looked from {Path.cwd()}.", fix="hardcase list models"
         )
-    known = [str(row["name"]) for row in rows("models")]
-    fix = f"zoo:{name}" if name in known else f"torchvision:{name}, timm:{name} or hf:{name}"
+    names = [str(row["name"]) for row in rows("models")]
+    fix = f"zoo:{name}" if name in names else f"torchvision:{name}, timm:{name} or hf:{name}"
     forms = "zoo:NAME, file.py:factory, weights@file.py:factory, onnx:FILE, http://..., timm:NAME"
     what = f"{name!r} does not say where the model is from."
     return HardcaseError(what, f"known forms: {forms} ...", fix=f"--model {fix}")
@@ -568,8 +570,8 @@ def _put(values: Mapping[str, Any], path: list[str], value: Any) -> dict[str, An
 
 def quotient(text: str) -> float | None:
     """The number that ``8/255`` means (grey levels, as papers write them); None for other texts."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)/(\d+)", text)
-    return float(found[1]) / int(found[2]) if found and int(found[2]) else None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)/(\d+)", text)
+    return float(match[1]) / int(match[2]) if match and int(match[2]) else None
 
 
 def _value(text: str) -> Any:
@@ -587,14 +589,14 @@ def _value(text: str) -> Any:
 def wrong_value(place: str, error: ValidationError) -> HardcaseError:
     """The first thing that is wrong with the value at `place`, in words."""
     first = error.errors()[0]
-    given = first["input"]
-    rules = [_rule(one) for one in error.errors() if one["loc"][:1] == first["loc"][:1]]
+    value = first["input"]
+    rules = [_rule(entry) for entry in error.errors() if entry["loc"][:1] == first["loc"][:1]]
     is_share = first["type"] == "less_than_equal" and first["ctx"]["le"] == 1
     fix = ""
-    if is_share and 1 < given <= 100:
-        fix = f"{given / 100:g}, the share that {given:g} % is"
+    if is_share and 1 < value <= 100:
+        fix = f"{value / 100:g}, the share that {value:g} % is"
     return HardcaseError(
-        f"{place} is {given!r}; it must be {' or '.join(dict.fromkeys(rules))}.", fix=fix
+        f"{place} is {value!r}; it must be {' or '.join(dict.fromkeys(rules))}.", fix=fix
     )
 
 
@@ -616,7 +618,7 @@ def typed_options(part: Part, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _problem(error: ValidationError) -> HardcaseError:
     """The first error; a misspelt key comes before a missing key, as both may be the same."""
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    first = min(error.errors(), key=lambda entry: entry["type"] != "extra_forbidden")
     section, place = _place(first["loc"])
     if first["type"] == "extra_forbidden":
         return choice(
@@ -624,7 +626,7 @@ def _problem(error: ValidationError) -> HardcaseError:
         )
     if first["type"] == "missing":
         return _missing(
-            [_place(one["loc"])[1] for one in error.errors() if one["type"] == "missing"]
+            [_place(entry["loc"])[1] for entry in error.errors() if entry["type"] == "missing"]
         )
     return wrong_value(place, error)
 
@@ -639,9 +641,9 @@ def _missing(places: Sequence[str]) -> HardcaseError:
             f"{flags[0]} is not given.",
             fix=f"--{flags[0]} ..., or {flags[0]} = ... in the configuration file",
         )
-    told = f"{', '.join(flags[:-1])} and {flags[-1]} are not given."
+    text = f"{', '.join(flags[:-1])} and {flags[-1]} are not given."
     return HardcaseError(
-        told,
+        text,
         fix=f"{' '.join(f'--{flag} ...' for flag in flags)}, or the same in the configuration file",
     )
 

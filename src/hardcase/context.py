@@ -117,8 +117,8 @@ class Context(CampaignSplits):
         """How many seeds were generated, and which networks classified them as their label."""
         self._wanted_witnesses = config.witnesses if witnesses is None else witnesses
         """The witnesses that the user named or passed; None: those of the method."""
-        known = given if seeds is None else seeds
-        super().__init__(config, live_subject=subject is not None, seeds=known, train=train)
+        images = given if seeds is None else seeds
+        super().__init__(config, live_subject=subject is not None, seeds=images, train=train)
 
     @classmethod
     def of(
@@ -140,17 +140,17 @@ class Context(CampaignSplits):
         """The context of a campaign whose subject and seeds are objects. With `some`, the seeds are
         all images to measure, and a sample of them is searched.
         """
-        asked = (request or Request()).ask(values, "python")
+        request_ = (request or Request()).ask(values, "python")
         named: dict[str, Any] = {
             "model": getattr(subject, "name", subject),
-            "data": asked.values.get("data", seeds.name),
+            "data": request_.values.get("data", seeds.name),
             "method": {**(options or {}), "name": getattr(method, "name", method)},
         }
         if not some:
             named["images"] = max(len(seeds), 1)
         images: dict[str, Any] = {"given" if some else "seeds": seeds}
         return cls(
-            asked.ask(named, "python").config(),
+            request_.ask(named, "python").config(),
             subject=None if isinstance(subject, str) else subject,
             **images,
             rest_trains=rest_trains,
@@ -216,9 +216,9 @@ class Context(CampaignSplits):
         """One split of the data as it is stored, with the classes of the data."""
         if split == "train" and split not in self._stored and self._rest_trains:
             images = self.all_images
-            taken = {*self.seeds.id}
+            used = {*self.seeds.id}
             held = reserved(images.id).tolist() if self.reserves else [False] * len(images)
-            rows = [i for i, name in enumerate(images.id) if name not in taken and not held[i]]
+            rows = [i for i, name in enumerate(images.id) if name not in used and not held[i]]
             if rows:
                 self._stored["train"] = images.take(torch.tensor(rows))
                 self._stored.setdefault("test", images)
@@ -232,7 +232,7 @@ class Context(CampaignSplits):
         named = self._wanted_witnesses is not None
         verifiers = self.witnessing.verifiers(self.witnesses, named=named)
         with self.campaign.arithmetic():
-            found, self.generated = generated_seeds(
+            generated, self.generated = generated_seeds(
                 space.generator,
                 self.sample,
                 self.count,
@@ -241,7 +241,7 @@ class Context(CampaignSplits):
                 target=self.target,
                 seed=self.config.seed,
             )
-        return found
+        return generated
 
     @cached_property
     def count(self) -> int:
@@ -327,7 +327,9 @@ class Context(CampaignSplits):
         """
         wanted = self._wanted_witnesses
         if wanted is not None:  # words as default are not names of networks
-            wanted = tuple(one if isinstance(one, str) else self.network(one) for one in wanted)
+            wanted = tuple(
+                witness if isinstance(witness, str) else self.network(witness) for witness in wanted
+            )
         return self.task.witnesses(self, wanted)
 
     @cached_property
@@ -346,11 +348,11 @@ class Context(CampaignSplits):
         seconds = self._search_seconds()
         return surrogates_for(self.subject, self.shape, train, load, seconds=seconds)
 
-    def network(self, given: Any) -> Model:
+    def network(self, model: Any) -> Model:
         """The model that a name means, or that is in whatever a user has."""
-        if isinstance(given, str):
-            return self.model(given)
-        return self.task.wrap(given, self.sample, self.config.model.model_dump())
+        if isinstance(model, str):
+            return self.model(model)
+        return self.task.wrap(model, self.sample, self.config.model.model_dump())
 
     def model(self, spec: str, *, label_only: bool | None = None) -> Model:
         """The model that `spec` names, loaded as this campaign loads models."""
@@ -413,8 +415,8 @@ class Context(CampaignSplits):
     @cached_property
     def generator(self) -> Generator:
         """The named generator, or that of the method, trained on the data if missing."""
-        own = str(self.part.facts.get("generator") or "")
-        return self._selection.make(self.config.generator, own)
+        default = str(self.part.facts.get("generator") or "")
+        return self._selection.make(self.config.generator, default)
 
     @cached_property
     def space(self) -> Space:
@@ -483,13 +485,13 @@ class Context(CampaignSplits):
         """The models that are evaluated on the same samples: first the baseline, then comparison
         models. Runs are no models: they were measured before.
         """
-        named = (one for one in self._baseline_specs if not is_run(one))
+        named = (spec for spec in self._baseline_specs if not is_run(spec))
         return tuple(map(self.network, named))
 
     @property
     def stored_baselines(self) -> list[str]:
         """The folders of runs with which the failure rate is compared."""
-        return [str(one) for one in self._baseline_specs if is_run(one)]
+        return [str(spec) for spec in self._baseline_specs if is_run(spec)]
 
     @property
     def _baseline_specs(self) -> Sequence[Any]:
@@ -589,21 +591,21 @@ class Context(CampaignSplits):
         card = None
         if "space" in part.given:  # a missing generator is trained before anything else is
             card = self.generator.card
-        given = {name: getattr(self, name) for name in part.given}
+        ingredients = {name: getattr(self, name) for name in part.given}
         needed = inspect.signature(part.make).parameters
-        if given.get("partners", 0) is None and needed["partners"].default is not None:
+        if ingredients.get("partners", 0) is None and needed["partners"].default is not None:
             raise HardcaseError(
                 f'method "{part.name}" mixes codes of images; those of this generator hold no'
                 " class.",
                 fix="--generator vqvae, or another that is not told the class",
             )
         try:
-            method: Method = part(**given, **options)
+            method: Method = part(**ingredients, **options)
         except TypeError as error:
             raise HardcaseError(f"method {part.name!r} cannot be built: {error}") from error
         method = self._within_conditions(method, options)
-        known = {name: option.default for name, option in part.options.items()}
-        settings = {**known, **options, **method.details.get("options", {})}
+        defaults = {name: option.default for name, option in part.options.items()}
+        settings = {**defaults, **options, **method.details.get("options", {})}
         if self.config.budget.queries is not None and "queries" in settings:
             settings["queries"] = self.config.budget.queries
         details = {

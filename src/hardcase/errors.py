@@ -384,15 +384,15 @@ def file_member(path: Path, member: str) -> Callable[..., Any]:
     module = _module(path)
     maker = getattr(module, member, None)
     if not callable(maker):
-        known = [
+        members = [
             name
             for name, value in vars(module).items()
             if callable(value) and name[0] != "_" and value.__module__ == module.__name__
         ]
-        near = choice("function", member, known).fix
+        near = choice("function", member, members).fix
         raise HardcaseError(
             f"{path} has no function {member!r}.",
-            f"callable there: {', '.join(known) or 'nothing'}",
+            f"callable there: {', '.join(members) or 'nothing'}",
             fix=f"{path}:{near}" if near else "",
         )
     return maker  # type: ignore[no-any-return]  # callable, checked above

@@ -151,7 +151,10 @@ def captured(call: Call, *inputs: Tensor) -> CapturedCall | None:
             usual = call(*inputs)
         # A network may behave otherwise under capture (a branch on a value, a lazy buffer). Then
         # the graph answers something else, and is not used.
-        same = all(torch.equal(one, two) for one, two in zip(replay.answer(*inputs), usual))
+        same = all(
+            torch.equal(replayed_answer, usual_answer)
+            for replayed_answer, usual_answer in zip(replay.answer(*inputs), usual)
+        )
     except Exception as error:  # whatever a network does that a capture forbids
         _log.info("a network is not replayed as a graph: %s", error)
         if inputs[0].is_cuda:
@@ -199,13 +202,13 @@ def replayed(
     """``call(*inputs)``, as a graph of `owner` where that works and pays; every `kind` and every
     shape has a separate graph. Inputs with `lanes` are that many tiles, each a call.
     """
-    tiles = side_by_side(lambda *given: (call(*given),), lanes)
+    tiles = side_by_side(lambda *inputs_of_tile: (call(*inputs_of_tile),), lanes)
     eager = torch.is_grad_enabled() or torch.is_inference_mode_enabled() or _inside
     if eager or not replays(inputs[0].device) or inputs[0].numel() > LARGE * lanes:
         return tiles(*inputs)[0]
     graphs = _graphs.setdefault(owner, CapturedCalls())
     counts = _counts.setdefault(owner, Counter())
-    shapes = [(tuple(one.shape), one.dtype) for one in inputs]
+    shapes = [(tuple(tensor.shape), tensor.dtype) for tensor in inputs]
     key = getattr(call, "__name__", ""), kind, lanes, *shapes, arithmetic()
     counts[key] += 1
     if inputs[0].numel() > SMALL and counts[key] <= FIRST:

@@ -97,12 +97,14 @@ def source_files(path: Path) -> list[Path]:
     installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
     elsewhere = re.compile(r"(site|dist)-packages|\.zip$|lib-dynload")
     places = [str(first.parent)]
-    places += [one for one in sys.path if one not in installed and not elsewhere.search(one)]
+    places += [
+        place for place in sys.path if place not in installed and not elsewhere.search(place)
+    ]
     finder = ModuleFinder(places, excludes=["hardcase", *sys.stdlib_module_names])
     try:
         finder.run_script(str(first))
-        named = (getattr(one, "__file__", None) for one in finder.modules.values())
-        found = {Path(name).absolute() for name in named if name and name.endswith(".py")}
+        named = (getattr(place, "__file__", None) for place in finder.modules.values())
+        sources = {Path(name).absolute() for name in named if name and name.endswith(".py")}
     except (SyntaxError, ValueError, RecursionError, OSError):  # then any file beside it may count
-        found = {file.absolute() for file in first.parent.rglob("*.py") if file.is_file()}
-    return [first, *sorted(found - {first})]
+        sources = {file.absolute() for file in first.parent.rglob("*.py") if file.is_file()}
+    return [first, *sorted(sources - {first})]

@@ -191,9 +191,9 @@ def _choices(built_part: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
     return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
 
 
-def argument_helps(made: Callable[..., Any]) -> dict[str, str]:
+def argument_helps(factory: Callable[..., Any]) -> dict[str, str]:
     """What the ``Args`` section of a docstring says of each parameter."""
-    lines = (inspect.getdoc(made) or "").splitlines()
+    lines = (inspect.getdoc(factory) or "").splitlines()
     if "Args:" not in lines:
         return {}
     helps: dict[str, str] = {}
@@ -249,11 +249,11 @@ def part(
     _known_kind(kind)
 
     def register(make: Made) -> Made:
-        made = _named(make, name) if kind == "method" else make
+        decorated = _named(make, name) if kind == "method" else make
         row = Part(
             kind=kind,
             name=name,
-            make=made,
+            make=decorated,
             summary=first_paragraph(make),
             paper=paper,
             cite=_entries(cite),
@@ -263,7 +263,7 @@ def part(
         _add(row)
         for suffix, preset in (presets or {}).items():
             _add(_preset(row, suffix, preset))
-        return made
+        return decorated
 
     return register
 
@@ -337,8 +337,8 @@ def parts(kind: str, wanted: str = "") -> dict[str, Part]:
         for point in entry_points(group=f"hardcase.{kind}"):
             if _word(point.name) == word:
                 with guarded(f"{kind} {point.name!r} of the entry point {point.value}"):
-                    made: Callable[..., Any] = point.load()
-                _add(_outside(kind, point.name, made))
+                    loaded: Callable[..., Any] = point.load()
+                _add(_outside(kind, point.name, loaded))
     return {name: allowed[name] for name in sorted(allowed, key=methodcaller("split", "@"))}
 
 
@@ -427,10 +427,10 @@ def built(kind: str, spec: str, shape: tuple[int, int, int] | None) -> Any:
         )
     protocol, contract = roles[kind]
     with guarded(f"{kind} {spec}"):
-        made = part(**dict.fromkeys(part.given, shape))
-    if not isinstance(made, protocol):
-        raise HardcaseError(f"{spec} makes a {type(made).__name__}, which is no {kind}.", contract)
-    return made
+        value = part(**dict.fromkeys(part.given, shape))
+    if not isinstance(value, protocol):
+        raise HardcaseError(f"{spec} makes a {type(value).__name__}, which is no {kind}.", contract)
+    return value
 
 
 @cache
@@ -441,9 +441,9 @@ def rows(kind: str) -> list[dict[str, Any]]:
         kind: A room of `ROOMS` (``methods``, ``searches``, …) or ``metrics``.
     """
     catalogue: dict[str, list[dict[str, Any]]] = json.loads(CATALOGUE.read_text(encoding="utf-8"))
-    known = [*ROOMS.values(), "metrics"]
-    if kind not in known:
-        raise choice("kind of part", kind, sorted(known))
+    kinds = [*ROOMS.values(), "metrics"]
+    if kind not in kinds:
+        raise choice("kind of part", kind, sorted(kinds))
     return catalogue[kind]
 
 
@@ -468,9 +468,9 @@ def citation_key(text: str) -> str:
     return key[1] if key else text
 
 
-def first_paragraph(made: Callable[..., Any]) -> str:
+def first_paragraph(factory: Callable[..., Any]) -> str:
     """The first paragraph of a docstring in a line."""
-    text = inspect.getdoc(made) or ""
+    text = inspect.getdoc(factory) or ""
     return " ".join(text.partition("\n\n")[0].split()).removesuffix(".")
 
 
@@ -523,9 +523,11 @@ def _supplied(kind: str, path: Path, member: str) -> Part:
     return replace(forms[suffix], name=f"{path}:{member}")
 
 
-def _outside(kind: str, name: str, made: Callable[..., Any]) -> Part:
+def _outside(kind: str, name: str, factory: Callable[..., Any]) -> Part:
     """The row of a part from outside: that of its decorator, else a row with its docstring."""
     for row in _parts[kind].values():
-        if row.make is made and not row.preset:
+        if row.make is factory and not row.preset:
             return replace(row, name=name)
-    return Part(kind=kind, name=name, make=made, summary=first_paragraph(made), paper="supplied")
+    return Part(
+        kind=kind, name=name, make=factory, summary=first_paragraph(factory), paper="supplied"
+    )

@@ -129,13 +129,13 @@ def _shown(measured: Measured, measurement: Measurement, images: ImageSet) -> li
     where = failed.nonzero()
     chosen = where[drawn.pattern[failed].argsort(stable=True)[:SHOWN]]
     of, sample = chosen.unbind(1)
-    some = images.take(open_rows[of]).images()
+    sampled = images.take(open_rows[of]).images()
     codes = drawn.z[of, sample]
     with measurement.arithmetic(), torch.inference_mode():
-        pictures, predicted = _rendered(measurement, some, codes, drawn.pattern[of, sample])
-    labels = some.y.tolist()
+        pictures, predicted = _rendered(measurement, sampled, codes, drawn.pattern[of, sample])
+    labels = sampled.y.tolist()
     words = box.words(codes)
-    facts = zip(some.id, labels, predicted, words, encode_all(some.x), encode_all(pictures))
+    facts = zip(sampled.id, labels, predicted, words, encode_all(sampled.x), encode_all(pictures))
     return [
         {
             "original": name,

@@ -315,8 +315,8 @@ def severity_curves(
         change = one_condition(f"corruption.{name}", "0..5", images.shape, keys)
         errors[name] = error_rates(change, answers, x, y, batch=batch)
         kind = CORRUPTIONS[name].kind
-        seen = drawn(replace(change, keys=keys[usable]), change.most)
-        rows.append({"corruption": name, "kind": kind, **seen, "error": errors[name]})
+        shown = drawn(replace(change, keys=keys[usable]), change.most)
+        rows.append({"corruption": name, "kind": kind, **shown, "error": errors[name]})
         if progress:
             progress(len(rows), len(chosen))
     scaled = []

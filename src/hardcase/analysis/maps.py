@@ -81,12 +81,14 @@ def grid_of(text: str, images: Images) -> CellGrid:
 def _axis(text: str) -> tuple[str, int]:
     """A feature and its number of cells."""
     name, _, cells = text.strip().partition(":")
-    known = ALSO.get(name.strip(), name.strip())
+    canonical = ALSO.get(name.strip(), name.strip())
     if not cells:
-        return known, CELLS
+        return canonical, CELLS
     if not cells.isascii() or not cells.isdigit() or not 2 <= int(cells) <= MOST:
-        raise HardcaseError(f"--map {text}: an axis has 2 to {MOST} cells.", fix=f"{known}:{CELLS}")
-    return known, int(cells)
+        raise HardcaseError(
+            f"--map {text}: an axis has 2 to {MOST} cells.", fix=f"{canonical}:{CELLS}"
+        )
+    return canonical, int(cells)
 
 
 def record(grid: CellGrid) -> dict[str, Any]:

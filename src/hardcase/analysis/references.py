@@ -63,7 +63,7 @@ def common_samples(run: Run, measured: Measured, other: Run) -> tuple[Measured, 
             f"{other.folder} was not measured, so failure rates cannot be compared.",
             fix=f"hardcase resume {other.folder}",
         )
-    here, there = (one.record.get("conditions") or {} for one in (run, other))
+    here, there = (each.record.get("conditions") or {} for each in (run, other))
     lines = [
         f"{key}: {here.get(key)}, there {there.get(key)}"
         for key in {**here, **there}

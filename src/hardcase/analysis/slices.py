@@ -423,4 +423,6 @@ def seeds_of(run: Run, rows: Sequence[int] | None = None) -> Images:
 def _tags_of(seeds: Images) -> Tags:
     claims = Claims.of(seeds)
     places = claims.places() if claims is not None else {}
-    return measure(from_bytes(seeds.x), table={name: one.tolist() for name, one in places.items()})
+    return measure(
+        from_bytes(seeds.x), table={name: values.tolist() for name, values in places.items()}
+    )

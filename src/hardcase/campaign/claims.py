@@ -73,10 +73,10 @@ class Claims:
 
     def context(self) -> dict[str, Tensor]:
         """What images or originals keep of claims."""
-        known = {CLAIMED: self.kind, f"{PREFIX}box": self.box}
+        context = {CLAIMED: self.kind, f"{PREFIX}box": self.box}
         if self.mask.shape[1]:
-            known[f"{PREFIX}mask"] = self.mask
-        return known
+            context[f"{PREFIX}mask"] = self.mask
+        return context
 
     def take(self, rows: Tensor | slice) -> Claims:
         return Claims(
@@ -111,14 +111,14 @@ class Claims:
         """The same claims about images that are read at other places."""
         from hardcase.claims.boxes import moved_boxes, moved_masks
 
-        box, seen = moved_boxes(self.box, places)
+        box, visible = moved_boxes(self.box, places)
         held = self.kind != CLAIM_KINDS.index("at")
-        inside = held | (seen >= 1 - OUTSIDE)
+        inside = held | (visible >= 1 - OUTSIDE)
         mask = self.mask
         if mask.shape[1]:
-            mask, seen = moved_masks(mask, places)
+            mask, visible = moved_masks(mask, places)
             held = self.kind != CLAIM_KINDS.index("covers")
-            inside = inside & (held | (seen >= 1 - OUTSIDE))
+            inside = inside & (held | (visible >= 1 - OUTSIDE))
         return replace(self, box=box, mask=mask, inside=self.inside & inside)
 
 

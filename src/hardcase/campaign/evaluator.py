@@ -105,20 +105,22 @@ class Query:
                         # The evaluator alone decides what is differentiated: a method that declares
                         # a black box gets a detached image, so a gradient cannot leak into its
                         # search by accident.
-                        seen = x if self.differentiates_model else x.detach()
-                        asked: tuple[Callable[..., Answer], ...] = self.networks
+                        image = x if self.differentiates_model else x.detach()
+                        ask_each: tuple[Callable[..., Answer], ...] = self.networks
                         if self.claimed:
                             claims = moved_claims(space, code, origin)
-                            asked = tuple(asking(one, claims) for one in self.networks)
-                        answers = [ask(seen, taps) for ask, taps in zip(asked, self.taps)]
+                            ask_each = tuple(asking(network, claims) for network in self.networks)
+                        answers = [ask(image, taps) for ask, taps in zip(ask_each, self.taps)]
                         activations = dict(answers[0].activations)
                         for i, peer in enumerate(answers[1:]):
                             activations |= {
                                 f"peer{i}/{name}": value for name, value in peer.activations.items()
                             }
                         witnesses = [
-                            ask(x if one.offers == "gradients" else x.detach()).logits
-                            for ask, one in zip(asked[len(answers) :], self.campaign.witnesses)
+                            ask(x if network.offers == "gradients" else x.detach()).logits
+                            for ask, network in zip(
+                                ask_each[len(answers) :], self.campaign.witnesses
+                            )
                         ]
                         probe = Probe(
                             z=code,
@@ -151,8 +153,8 @@ def _origin(rows: Int[Tensor, " m"], seeds: Seeds) -> Seeds:
     """The images of these rows: themselves, no copies, where a CPU says that rows are all in order;
     another device would have to be waited for.
     """
-    whole = len(rows) == len(seeds) and steady(rows.device)
-    if whole and torch.equal(rows, torch.arange(len(rows))):
+    all_rows = len(rows) == len(seeds) and steady(rows.device)
+    if all_rows and torch.equal(rows, torch.arange(len(rows))):
         return seeds
     return seeds.take(rows)
 
@@ -162,7 +164,7 @@ def rows_of(targets: Targets, part: slice | Tensor) -> Targets:
 
 
 def _detached(probe: Probe) -> Probe:
-    seen = {name: value.detach() for name, value in probe.activations.items()}
+    activations = {name: value.detach() for name, value in probe.activations.items()}
     return replace(
         probe,
         z=probe.z.detach(),
@@ -170,7 +172,7 @@ def _detached(probe: Probe) -> Probe:
         logits=probe.logits.detach(),
         peers=tuple(logits.detach() for logits in probe.peers),
         witnesses=tuple(logits.detach() for logits in probe.witnesses),
-        activations=seen,
+        activations=activations,
     )
 
 
@@ -217,22 +219,22 @@ class Recorder:
         )
         self.failing = campaign.failing
         self.own = KINDS.index(self.failing.kind)
-        whole = seeds.id[:0]
+        no_seeds = seeds.id[:0]
         real = seeds.x.new_empty(0)
         self.found = [  # none, of the right shapes
             Findings(
-                seed=whole,
+                seed=no_seeds,
                 x=to_bytes(seeds.x[:0]),
-                kind=whole,
-                expected=whole,
-                predicted=whole,
-                peer_predicted=whole.new_empty(0, len(campaign.peers)),
+                kind=no_seeds,
+                expected=no_seeds,
+                predicted=no_seeds,
+                peer_predicted=no_seeds.new_empty(0, len(campaign.peers)),
                 confidence=real,
                 score=real,
                 distance=real,
-                queries=whole,
+                queries=no_seeds,
                 code=seeds.z.flatten(1)[:0] if self.space.keeps_code else real[:, None][:, :0],
-                witnessed=whole.bool(),
+                witnessed=no_seeds.bool(),
                 witness_margin=real,
             )
         ]
@@ -320,7 +322,7 @@ class Recorder:
         """Apply the rule to the collected candidates."""
         if not self.waiting:
             return
-        shown = join_rows([one for one, _ in self.waiting])
+        shown = join_rows([batch for batch, _ in self.waiting])
         images = [x for _, x in self.waiting]
         self.waiting = []
         self.held = 0
@@ -335,7 +337,7 @@ class Recorder:
         if not len(best):
             return
         shown = shown.take(best)
-        found = Findings(
+        findings = Findings(
             seed=seed[best],
             x=to_bytes(_picked(images, best)),
             kind=shown.kind,
@@ -350,7 +352,7 @@ class Recorder:
             witnessed=(shown.margin >= self.campaign.margin) & bool(self.campaign.witnesses),
             witness_margin=shown.margin,
         )
-        self.found.append(found)
+        self.found.append(findings)
         if self.keep.bounded and sum(map(len, self.found)) > PENDING + len(self.found[0]):
             self.found = [self.findings()]
 
@@ -375,7 +377,7 @@ class Recorder:
         if self.keep.place is not None or not self.keep.bounded:
             return self.keep.rows(*columns, torch.cat(list(images)))
         names = ("seed", "kind", "predicted", "distance", "witness_margin")
-        before = [torch.cat([getattr(one, name) for one in self.found]) for name in names]
+        before = [torch.cat([getattr(stored, name) for stored in self.found]) for name in names]
         rows = self.keep.rows(*(torch.cat(pair) for pair in zip(before, columns)))
         new = rows[rows >= len(before[0])]
         return new - len(before[0])
@@ -404,11 +406,11 @@ def _picked(images: Sequence[Tensor], rows: Int[Tensor, " r"]) -> Tensor:
     """These rows, in ascending order, of the concatenated images."""
     if len(images) == 1:
         return images[0] if len(rows) == len(images[0]) else images[0][rows]
-    found = []
+    parts = []
     for x in images:
-        found.append(x[rows[(rows >= 0) & (rows < len(x))]])
+        parts.append(x[rows[(rows >= 0) & (rows < len(x))]])
         rows = rows - len(x)
-    return torch.cat(found)
+    return torch.cat(parts)
 
 
 # What a search calls: it meters, records and feeds guides.
@@ -456,13 +458,13 @@ class ShardEvaluator:
         self.finished[rows] = True
 
     def choose(self, rows: Int[Tensor, " m"], following: Targets | None = None) -> Targets:
-        asked = [
+        proposals = [
             guide.follow(rows, following, self.rng)
             if following is not None and isinstance(guide, Following)
             else guide.choose(rows, self.rng)
             for guide in self.steering
         ]
-        return {name: value for targets in asked for name, value in targets.items()}
+        return {name: value for targets in proposals for name, value in targets.items()}
 
     def __call__(
         self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
@@ -630,5 +632,5 @@ class ShardEvaluator:
         if graded:
             if not self.method.closed:
                 self.counts.gradients.add_(spent)
-            open_boxes = sum(one.offers == "gradients" for one in self.campaign.witnesses)
+            open_boxes = sum(witness.offers == "gradients" for witness in self.campaign.witnesses)
             self.counts.witness_gradients.add_(spent * open_boxes)

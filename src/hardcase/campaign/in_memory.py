@@ -129,8 +129,8 @@ def search_campaign(
         rounds = max(len(cuts), 1)
     for numbers in in_rounds(len(cuts), rounds, guides, lambda number: parts[number].deltas):
         tasks = cuts[numbers.start : numbers.stop]
-        found = dict(executor.shards((partial(searched, part) for part in tasks), guides))
-        parts.extend(found[part.start] for part in tasks)
+        results = dict(executor.shards((partial(searched, part) for part in tasks), guides))
+        parts.extend(results[part.start] for part in tasks)
     seconds = perf_counter() - begun
     target = -1
     if campaign.target is not None:

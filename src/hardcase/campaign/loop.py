@@ -74,15 +74,15 @@ def run_shard(
         state = campaign.method.search.init(seeds.copy(), rng)
         while bool(evaluate.live.any()) and not stop(evaluate.counts):
             state = campaign.method.search.step(state, evaluate, rng)
-    found = kept = evaluate.recorder.findings()
+    findings = confirmed = evaluate.recorder.findings()
     if campaign.precision != "strict":
-        kept = confirm_in_float32(campaign, found, seeds)
+        confirmed = confirm_in_float32(campaign, findings, seeds)
     return Shard(
-        kept,
+        confirmed,
         evaluate.counts,
         evaluate.live.cpu(),
         {fork.name: fork.delta() for fork in forks},
-        len(found) - len(kept),
+        len(findings) - len(confirmed),
         state,
     )
 
@@ -156,8 +156,10 @@ def encode_images(campaign: Campaign, images: Images, first: int = 0) -> Seeds:
     y = images.y.to(device)
     with torch.no_grad():
         z, context = campaign.method.space.encode(x, y, rng_for(campaign, images, "space"))
-    known = {name: value.to(device) for name, value in images.context.items()}
-    return Seeds(z, x, y, torch.arange(first, first + len(y), device=device), {**known, **context})
+    context_in = {name: value.to(device) for name, value in images.context.items()}
+    return Seeds(
+        z, x, y, torch.arange(first, first + len(y), device=device), {**context_in, **context}
+    )
 
 
 def rng_for(campaign: Campaign, images: Images, purpose: str) -> Rng:

@@ -139,14 +139,14 @@ def limits(budget: Budget, count: int) -> Limits:
 
 def overlay(budget: Budget, default: Budget) -> Budget:
     """`budget`, with the method's limits where the user set none of that sort."""
-    own = {
+    limits = {
         f.name: getattr(budget, f.name)
         for f in fields(Budget)
         if getattr(budget, f.name) is not None
     }
-    asked = {name.removeprefix("total_") for name in own}
-    silent: dict[str, None] = {name: None for name in ("queries", "gradients") if name in asked}
-    return replace(default, **{**silent, **own})
+    limited = {name.removeprefix("total_") for name in limits}
+    silent: dict[str, None] = {name: None for name in ("queries", "gradients") if name in limited}
+    return replace(default, **{**silent, **limits})
 
 
 def seconds(time: float | str | None) -> float | None:
@@ -262,9 +262,9 @@ class Campaign:
                 f'method "{self.method.name}" needs {needed}; model "{self.subject.name}" offers'
                 f" {offered} only."
             )
-        own = {self.subject.hash, getattr(self.subject, "weights", "")} - {""}
+        subject_hashes = {self.subject.hash, getattr(self.subject, "weights", "")} - {""}
         for witness in self.witnesses:
-            if own & {witness.hash, getattr(witness, "weights", "")}:
+            if subject_hashes & {witness.hash, getattr(witness, "weights", "")}:
                 twice = "" if witness.name == self.subject.name else f', as "{witness.name}"'
                 raise HardcaseError(
                     f'"{self.subject.name}" is the model and a witness{twice}: '
@@ -307,7 +307,7 @@ class Campaign:
         for name, tap in (pair for taps in readers for pair in taps.items()):
             if wanted.setdefault(name, tap) != tap:  # readers that differ get it whole
                 wanted[name] = torch.clone
-        own = {name: tap for name, tap in wanted.items() if not name.startswith("peer")}
+        subject_taps = {name: tap for name, tap in wanted.items() if not name.startswith("peer")}
         peers = [
             {
                 name.removeprefix(f"peer{i}/"): tap
@@ -316,7 +316,7 @@ class Campaign:
             }
             for i in range(len(self.peers))
         ]
-        return [own, *peers]
+        return [subject_taps, *peers]
 
     def leaves(self, probe: Probe) -> Bool[Tensor, " m"]:
         """Whether the model has left the original's label, whatever the oracle."""

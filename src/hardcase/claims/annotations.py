@@ -209,7 +209,7 @@ def _for_task(annotated: AnnotatedImages, task: Task) -> AnnotatedImages:
         "masks": any(bool((annotation.mask != NONE).any()) for annotation in each),
     }
     if not there[task]:
-        others = [name for name, known in there.items() if known]
+        others = [name for name, labelled in there.items() if labelled]
         raise HardcaseError(
             f"{annotated.images.name} has no {task}.",
             f"It has {' and '.join(others) or 'nothing that is annotated'}.",
@@ -274,8 +274,8 @@ def _assembled(
     for at, row in enumerate(chosen):
         labels, boxes = np.asarray(raw.labels[row], dtype=np.int64), corners[at]
         if raw.boxes:
-            kept, boxes = _framed(boxes, sizes[at], sizing, tally)
-            labels = labels[kept]
+            inside, boxes = _framed(boxes, sizes[at], sizing, tally)
+            labels = labels[inside]
         mask = np.zeros((0, 0), dtype=np.int16)
         if raw.masks is not None and task == "masks":
             mask = _mask(raw.masks(row), sizing, sizes[at], raw.classes, names[row], tally)

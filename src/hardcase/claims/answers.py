@@ -66,8 +66,8 @@ def standard_outputs(returned: Any, layout: Layout, size: tuple[int, int]) -> Te
 def _pixels(returned: Any, size: tuple[int, int]) -> Float[Tensor, "m k h w"]:
     scores = logits_of(returned)
     if scores.ndim == 3:  # the class of each pixel
-        classes_seen = int(scores.max()) + 1
-        scores = SURE * functional.one_hot(scores.long(), classes_seen).movedim(-1, 1).float()
+        classes_present = int(scores.max()) + 1
+        scores = SURE * functional.one_hot(scores.long(), classes_present).movedim(-1, 1).float()
     if scores.ndim != 4:
         raise HardcaseError(
             f"the model returns shape {tuple(scores.shape)}; (images, classes, height, width) is"
@@ -135,24 +135,26 @@ def _listed(each: Sequence[Mapping[str, Tensor]], layout: Layout) -> Detections:
     return together(detections)
 
 
-def together(found: Sequence[Detections]) -> Detections:
+def together(parts: Sequence[Detections]) -> Detections:
     """The boxes of several batches as one batch, filled up to the same number."""
-    most = max(one.boxes.shape[1] for one in found)
-    pads = [(0, 0, 0, most - one.boxes.shape[1]) for one in found]
+    most = max(part.boxes.shape[1] for part in parts)
+    pads = [(0, 0, 0, most - part.boxes.shape[1]) for part in parts]
     return Detections(
-        torch.cat([functional.pad(one.boxes, pad) for one, pad in zip(found, pads)]),
-        torch.cat([functional.pad(one.logits, pad, value=ABSENT) for one, pad in zip(found, pads)]),
+        torch.cat([functional.pad(part.boxes, pad) for part, pad in zip(parts, pads)]),
+        torch.cat(
+            [functional.pad(part.logits, pad, value=ABSENT) for part, pad in zip(parts, pads)]
+        ),
     )
 
 
 def _key(named: Mapping[str, Any], keys: Sequence[str]) -> str:
-    found = _first_of(named, keys)
-    if not found:
+    named_key = _first_of(named, keys)
+    if not named_key:
         raise HardcaseError(
             f"the detector returns {', '.join(named) or 'nothing'}; {keys[0]} are needed.",
             fix="boxes, scores and labels, or ?head=yolo, ssd or detr",
         )
-    return found
+    return named_key
 
 
 def _table(scores: Tensor, labels: Tensor | None, classes: int) -> Float[Tensor, "*rows d k"]:
@@ -345,10 +347,10 @@ def checked_head(name: str) -> Head:
     return name
 
 
-def is_sigmoid(said: Tensor) -> bool:
+def is_sigmoid(scores: Tensor) -> bool:
     """Whether these are probabilities of classes that do not exclude each other."""
-    within = bool(((said >= 0) & (said <= 1)).all())
-    return within and bool((said > 0).any())
+    within = bool(((scores >= 0) & (scores <= 1)).all())
+    return within and bool((scores > 0).any())
 
 
 def stated_classes(net: nn.Module) -> int:

@@ -54,7 +54,7 @@ def conditions(
     if out.exists():
         raise HardcaseError(f"{out} exists and stays as it is.", fix="another --out")
     model, images, train = _ingredients(flags, split)
-    found = finished(
+    fitted = finished(
         images,
         field,
         model=model,
@@ -64,13 +64,13 @@ def conditions(
         out=out,
         on_progress=_noted(flags.log),
     )
-    record = found.to_json()
+    record = fitted.to_json()
     if flags.json:
         as_json({"file": str(out), **record})
     elif flags.quiet:
         print_line(field_headline(record))
     else:
-        print_line("\n".join([*field_lines(record), "", *_next(flags, out, bool(found.found))]))
+        print_line("\n".join([*field_lines(record), "", *_next(flags, out, bool(fitted.found))]))
 
 
 def _ingredients(flags: o.Flags, split: o.Split) -> tuple[Model | None, Images, ImageSet | None]:

@@ -65,7 +65,7 @@ def curve(
         flags.log(f"conditions {declared.name}: {declared}")
         box = condition_box(declared, images.shape)
         worst = measure_worst(context.subject, images, box, seed=context.config.seed)
-    found = severity_curves(
+    result = severity_curves(
         context.subject,
         images,
         names,
@@ -73,23 +73,23 @@ def curve(
         progress=lambda done, total: flags.log(f"{done} of {total} curves: {names[done - 1]}"),
     )
     if worst is not None:
-        found |= worst.to_json()
+        result |= worst.to_json()
     if out is None and folder is not None:
-        write_side_file(Store.open(folder), CURVES, found)
+        write_side_file(Store.open(folder), CURVES, result)
         if declared is not None and worst is not None and count is None:
             keep_worst(opened(folder), declared, worst)
     if out is not None:
-        write_atomically(out, checked_json(found))
-    answer(flags, found, *_curves(found))
+        write_atomically(out, checked_json(result))
+    answer(flags, result, *_curves(result))
     if not flags.json:
         flags.log(
-            f"{found['correctly_classified']} of {found['images']} images classified correctly"
+            f"{result['correctly_classified']} of {result['images']} images classified correctly"
         )
 
 
-def _curves(found: dict[str, Any]) -> Iterator[str | Table]:
+def _curves(result: dict[str, Any]) -> Iterator[str | Table]:
     rows = []
-    for row in (*found["corruptions"], *found["conditions"]):
+    for row in (*result["corruptions"], *result["conditions"]):
         failing = row["curve"][-1]
         middle = row["crossing"]["quartiles"][1]
         rows.append(
@@ -103,26 +103,26 @@ def _curves(found: dict[str, Any]) -> Iterator[str | Table]:
         )
     columns = ("change", "failing at the end", "median crossing", "not monotone", "mean error")
     yield grid("", columns, rows)
-    worst = found.get("worst_case")
+    worst = result.get("worst_case")
     if worst is not None:
         low, high = worst["images_like_these"]
         yield (
             f"worst case: at least {worst['value']:.1%} of the images fail somewhere in the"
             f" declared ranges ({low:.1%} to {high:.1%})"
         )
-    mean = found["corruption_error"]
+    mean = result["corruption_error"]
     if mean is not None:
         yield f"mean corruption error: {mean['plain']:.1%}"
 
 
-def named_context(flags: o.Flags, verb: str, **given: Any) -> Context:
+def named_context(flags: o.Flags, verb: str, **objects: Any) -> Context:
     """The context of a model and data that flags must name where there is no run."""
     from hardcase.context import Context
 
     if flags.model is None or flags.data is None:
         fix = f"hardcase {verb} RUN, or --model ... --data ..."
         raise HardcaseError("there is no model or no data.", fix=fix)
-    return Context(o.resolve({**vars(flags), **given}, {"method": "pgd"}))
+    return Context(o.resolve({**vars(flags), **objects}, {"method": "pgd"}))
 
 
 def model_and_images(

@@ -113,31 +113,31 @@ def _recommended(table: list[dict[str, Any]]) -> None:
 
 
 def _named(name: str, kind: str, table: list[dict[str, Any]]) -> dict[str, Any]:
-    known = {row["name"]: row for row in table}
-    if name not in known:
-        return _others_row(name, kind, list(known))
-    return known[name]
+    by_name = {row["name"]: row for row in table}
+    if name not in by_name:
+        return _others_row(name, kind, list(by_name))
+    return by_name[name]
 
 
-def _others_row(name: str, room: str, known: list[str]) -> dict[str, Any]:
+def _others_row(name: str, room: str, names: list[str]) -> dict[str, Any]:
     """The row of a part that is not ours: in a user's file, or in an installed plug-in."""
     from hardcase.catalogue import row_of
 
     kinds = {where: kind for kind, where in registry.ROOMS.items()}
     if room in kinds and (".py" in name or name in registry.names(kinds[room])):
         return row_of(registry.resolve(kinds[room], name))
-    raise choice(f"row of {room}", name, known)
+    raise choice(f"row of {room}", name, names)
 
 
 def _in_words(row: dict[str, Any]) -> dict[str, str]:
     """The content of a row, a line for each fact and each option."""
-    said = {key: _words(value) for key, value in row.items() if value and key != "options"}
+    texts = {key: _words(value) for key, value in row.items() if value and key != "options"}
     for name, option in row.get("options", {}).items():
-        one_of = f" (one of {', '.join(option['choices'])})" if option["choices"] else ""
-        said[f"option {name}"] = f"{_words(option['default'])}: {option['help']}{one_of}".rstrip(
+        choices = f" (one of {', '.join(option['choices'])})" if option["choices"] else ""
+        texts[f"option {name}"] = f"{_words(option['default'])}: {option['help']}{choices}".rstrip(
             ": "
         )
-    return said
+    return texts
 
 
 def _words(value: Any) -> str:
@@ -201,8 +201,10 @@ def coverage(
         batch=0 if config.batch_size == "auto" else config.batch_size,
     )
     columns = ("criterion", "value", "covered", "total", "seconds")
-    known = {row["name"]: row["summary"] for row in registry.rows("criteria")}
-    meanings = {row["criterion"]: known.get(row["criterion"].partition(":")[0], "") for row in rows}
+    summaries = {row["name"]: row["summary"] for row in registry.rows("criteria")}
+    meanings = {
+        row["criterion"]: summaries.get(row["criterion"].partition(":")[0], "") for row in rows
+    }
     answer(flags, rows, table_of(rows, columns), facts({k: v for k, v in meanings.items() if v}))
     if flags.verbose and not flags.json:
         note(facts({row["criterion"]: _convention(row["convention"]) for row in rows}))
@@ -226,8 +228,8 @@ def _seeds(data: str, images: Images) -> Images | None:
     from dataclasses import replace
 
     run = opened(Path(data.removeprefix(RUN)))
-    made = dict(zip(run.findings["id"].to_pylist(), run.findings["original"].to_pylist()))
-    place = [run.seed_rows[made[name.rpartition("/")[2]]] for name in images.id]
+    originals = dict(zip(run.findings["id"].to_pylist(), run.findings["original"].to_pylist()))
+    place = [run.seed_rows[originals[name.rpartition("/")[2]]] for name in images.id]
     return replace(images, x=run.seed_images(place))
 
 
@@ -251,7 +253,7 @@ def data(
     parts = [
         describe(load(name, split=split, offline=flags.offline)) for split in ("train", "test")
     ]
-    said: dict[str, Any] = {
+    facts_of_data: dict[str, Any] = {
         "data": name,
         **{part["split"]: f"{part['images']:,} images, hash {part['hash']}" for part in parts},
         "shape": " x ".join(map(str, parts[1]["shape"])),
@@ -259,8 +261,10 @@ def data(
         "notes": list(dict.fromkeys(note for part in parts for note in part["notes"])),
         **brought,
     }
-    words = {k: ", ".join(v) if isinstance(v, list | tuple) else v for k, v in said.items() if v}
-    answer(flags, said, facts(words), quiet="")
+    words = {
+        k: ", ".join(v) if isinstance(v, list | tuple) else v for k, v in facts_of_data.items() if v
+    }
+    answer(flags, facts_of_data, facts(words), quiet="")
 
 
 TRYING = 3.0
@@ -319,8 +323,8 @@ def environment() -> Iterator[DoctorLine]:
     yield DoctorLine("devices", "ok", ", ".join(["cpu", *gpus]))
     yield _cache()
     there = [name for name in OPTIONAL if find_spec(name) is not None]
-    found = (f"{name} {metadata.version(name.replace('_', '-'))}" for name in there)
-    yield DoctorLine("optional", "ok", ", ".join(found) or "none of the optional libraries")
+    installed = (f"{name} {metadata.version(name.replace('_', '-'))}" for name in there)
+    yield DoctorLine("optional", "ok", ", ".join(installed) or "none of the optional libraries")
     lacking = [OPTIONAL[name] for name in OPTIONAL if name not in there]
     if lacking:
         extras = ",".join(extra for extra, _ in lacking)
@@ -386,9 +390,9 @@ def _job(
         print_line("trying which sizes the model takes")
         with trying(TRYING / 2, print_line):
             yield from _sizes(model, images.shape[1])
-    found = context.class_map
-    if found is not None:
-        rows = str(found).splitlines()
+    class_map = context.class_map
+    if class_map is not None:
+        rows = str(class_map).splitlines()
         more = f" … and {len(rows) - MAPPED} more" if len(rows) > MAPPED else ""
         yield DoctorLine("classes", "ok", "; ".join(rows[:MAPPED]) + more)
     seeds = context.seeds
@@ -397,9 +401,9 @@ def _job(
         yield from _labels_alone(config, model, seeds)
     print_line("asking the model about the images")
     with trying(TRYING / 2, lambda text: None):
-        some = affordable(model, seeds, TRYING / 2)
+        sampled = affordable(model, seeds, TRYING / 2)
         lenient = config.allow_low_accuracy
-        health = check(model, seeds, allow_low_accuracy=lenient, sample=some)
+        health = check(model, seeds, allow_low_accuracy=lenient, sample=sampled)
     right = f"{100 * health.accuracy:.1f} % (n = {health.images:,})"
     yield DoctorLine("accuracy", "ok", f"{right}, mean confidence {health.confidence:.2f}")
     yield _normalisation(config, model)
@@ -441,16 +445,16 @@ def _mistakes(model: Model, images: Images) -> Iterator[DoctorLine]:
     from hardcase.models.mistakes import diagnosis_of
 
     diagnosis = diagnosis_of(model, images)
-    for found in diagnosis.mistakes if diagnosis else ():
-        better = "" if found.accuracy is None else f" ({100 * found.accuracy:.0f} % right then)"
-        yield DoctorLine(found.name, "warning", f"{found.what}{better}", found.fix)
+    for mistake in diagnosis.mistakes if diagnosis else ():
+        better = "" if mistake.accuracy is None else f" ({100 * mistake.accuracy:.0f} % right then)"
+        yield DoctorLine(mistake.name, "warning", f"{mistake.what}{better}", mistake.fix)
     if diagnosis and diagnosis.tried:
         sizes = [pair for pair in diagnosis.tried if pair[0].endswith("pixels")]
         best = [max(sizes, key=lambda pair: pair[1])] if sizes else []
         others = [pair for pair in diagnosis.tried if pair not in sizes]
         shares = [("as it is", diagnosis.accuracy or 0.0), *others, *best]
-        told = ", ".join(f"{label} {100 * share:.0f} %" for label, share in shares)
-        yield DoctorLine("tried", "ok", f"accuracy (n = {diagnosis.images}) {told}")
+        rates = ", ".join(f"{label} {100 * share:.0f} %" for label, share in shares)
+        yield DoctorLine("tried", "ok", f"accuracy (n = {diagnosis.images}) {rates}")
 
 
 def _labels_alone(config: Config, model: Model, seeds: ImageSet) -> Iterator[DoctorLine]:
@@ -463,10 +467,10 @@ def _labels_alone(config: Config, model: Model, seeds: ImageSet) -> Iterator[Doc
     has_task = bool(getattr(model, "task", ""))
     if isinstance(model, Subject) or has_task or model.offers != "scores":
         return
-    few = seeds.take(torch.arange(min(len(seeds), FEW))).images()
-    surest = answers(model, few).softmax(1).amax(1)
+    sampled = seeds.take(torch.arange(min(len(seeds), FEW))).images()
+    surest = answers(model, sampled).softmax(1).amax(1)
     if bool((surest > SURE).all()):
-        what = f"one class has all the probability, in each of {len(few)} answers: labels alone"
+        what = f"one class has all the probability, in each of {len(sampled)} answers: labels alone"
         yield DoctorLine("answers", "warning", what, "--set model.label_only=true")
 
 
@@ -487,12 +491,12 @@ def _sizes(model: Model, side: int) -> Iterator[DoctorLine]:
     from hardcase.models.mistakes import sizes_taken
     from hardcase.models.subject import Subject
 
-    taken = sizes_taken(model.net) if isinstance(model, Subject) else []
-    if not taken:
+    sizes = sizes_taken(model.net) if isinstance(model, Subject) else []
+    if not sizes:
         return
-    words = f"takes images of {min(taken)} pixels"
-    if len(taken) > 1:
-        words = f"takes images of {min(taken)} to {max(taken)} pixels"
+    words = f"takes images of {min(sizes)} pixels"
+    if len(sizes) > 1:
+        words = f"takes images of {min(sizes)} to {max(sizes)} pixels"
     yield DoctorLine("sizes", "ok", f"the model {words}; these have {side}")
 
 
@@ -516,12 +520,12 @@ def _normalisation(config: Config, model: Model) -> DoctorLine:
         )
         return DoctorLine("normalisation", "ok", f"none: the model sees 0..1{inside}")
     shown = ", ".join(f"({m:.3g}, {s:.3g})" for m, s in zip(mean, std))
-    told = f"(mean, std) by channel: {shown}"
-    asked = (config.model.mean, config.model.std) != ((0.0,), (1.0,))
-    if asked or is_stated(config.model.name):
-        return DoctorLine("normalisation", "ok", told)
-    found = f"normalisation {name_of(mean, std)}, found by trying the usual ones; {told}"
-    return DoctorLine("normalisation", "warning", found, flags_of(tuple(mean), tuple(std)))
+    channels = f"(mean, std) by channel: {shown}"
+    configured = (config.model.mean, config.model.std) != ((0.0,), (1.0,))
+    if configured or is_stated(config.model.name):
+        return DoctorLine("normalisation", "ok", channels)
+    trial = f"normalisation {name_of(mean, std)}, found by trying the usual ones; {channels}"
+    return DoctorLine("normalisation", "warning", trial, flags_of(tuple(mean), tuple(std)))
 
 
 def _short(config: Config, offers: str | None = None) -> Config:
@@ -604,26 +608,28 @@ def doctor(flags: o.Flags) -> None:
         check_names(wanted)
     from hardcase.cli.progress import front
 
-    seen = list(_told(environment(), show=not flags.json))
+    findings = list(_told(environment(), show=not flags.json))
     if not alone:
         with front("plain") as screen:
-            seen += _told(job(wanted, screen.train, screen.prepare), show=not flags.json)
-    counts = Counter(one.state for one in seen)
+            findings += _told(job(wanted, screen.train, screen.prepare), show=not flags.json)
+    counts = Counter(finding.state for finding in findings)
     words = [plural(counts[word], word) for word in ("problem", "warning") if counts[word]]
-    told = f"\n{' and '.join(words) or 'everything is in order'}"
+    verdict = f"\n{' and '.join(words) or 'everything is in order'}"
     if alone:
-        told += "; to check a model too: hardcase doctor --model net.py:make --data folder:photos"
-    answer(flags, [one._asdict() for one in seen], told)
+        verdict += (
+            "; to check a model too: hardcase doctor --model net.py:make --data folder:photos"
+        )
+    answer(flags, [finding._asdict() for finding in findings], verdict)
     if counts["problem"]:
         raise typer.Exit(USAGE)
 
 
 def _told(findings: Iterator[DoctorLine], *, show: bool) -> Iterator[DoctorLine]:
-    for one in findings:
+    for finding in findings:
         if show:
-            remedy = f"\n{'':24}try: {one.remedy}" if one.remedy else ""
-            print_line(f"{one.state:<8} {one.what:<14} {one.detail}{remedy}")
-        yield one
+            remedy = f"\n{'':24}try: {finding.remedy}" if finding.remedy else ""
+            print_line(f"{finding.state:<8} {finding.what:<14} {finding.detail}{remedy}")
+        yield finding
 
 
 @o.takes(
@@ -663,6 +669,6 @@ def _subject(model: str, images: Images, data: str, flags: o.Flags) -> Subject:
         classes = len(images.classes)
         net = build_classifier(name, channels=channels, size=size, classes=classes)
         return Subject(net, name=model)
-    asked = {"offline": flags.offline, "trust_pickle": flags.trust_pickle}
+    settings = {"offline": flags.offline, "trust_pickle": flags.trust_pickle}
     values = {"model": model, "data": data, "method": "pgd", "device": flags.device or "auto"}
-    return network(Context(parse({**values, **asked})).subject)
+    return network(Context(parse({**values, **settings})).subject)

@@ -71,8 +71,8 @@ def internal(error: BaseException, *, verbose: bool) -> int:
     summary = _first_line(error, "no message")
     typer.echo(f"error: internal error: {type(error).__name__}: {summary}", err=True)
     if not verbose:
-        kept = f"  The traceback is in {_keep(text)}; -v prints it."
-        text = f"{kept} Failures that were stored are safe."
+        where_it_is = f"  The traceback is in {_keep(text)}; -v prints it."
+        text = f"{where_it_is} Failures that were stored are safe."
     typer.echo(text, err=True)
     return INTERNAL
 
@@ -178,8 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_memory(words)
         with _counting_interrupts(), silence.ended(_computing(words)):
-            asked = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
-            code = asked() if callable(asked) else asked
+            outcome = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
+            code = outcome() if callable(outcome) else outcome
         sys.stdout.flush()  # a result that nobody can read is no success
         return code if isinstance(code, int) else 0
     except HardcaseError as problem:
@@ -206,9 +206,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             start = sanitize(redact(str(error.filename)))[:40]
             typer.echo(f"error: {start}…: {error.strerror}", err=True)
             return USAGE
-        told = usage(error)
-        if told is not None:
-            return told
+        code_of_usage = usage(error)
+        if code_of_usage is not None:
+            return code_of_usage
         return internal(error, verbose=bool({"-v", "--verbose"} & {*words}))
     finally:
         end_lost_calls(False)
@@ -340,13 +340,13 @@ def _function(verb: Verb) -> Any:
     return getattr(import_module(f"hardcase.cli.{module}"), function)
 
 
-def _version(asked: bool) -> bool:
-    if asked:
+def _version(requested: bool) -> bool:
+    if requested:
         from hardcase import __version__
 
         typer.echo(f"hardcase {__version__}")
         raise typer.Exit
-    return asked
+    return requested
 
 
 def _top(

@@ -258,14 +258,14 @@ def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb]
 
     def decorate(verb: Verb) -> Callable[..., Callable[[], None]]:
         parameters = []
-        for known in signature(verb, eval_str=True).parameters.values():
-            hint = known.annotation
-            if known.name in own:
-                hint = _flag(known.name, Annotated[hint, own[known.name].option()])
-            if known.name != "flags":
-                parameters.append(known.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
+        for parameter in signature(verb, eval_str=True).parameters.values():
+            hint = parameter.annotation
+            if parameter.name in own:
+                hint = _flag(parameter.name, Annotated[hint, own[parameter.name].option()])
+            if parameter.name != "flags":
+                parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
         named = signature(verb, eval_str=True).parameters.items()
-        folders = [name for name, known in named if known.annotation in (OneRun, Runs)]
+        folders = [name for name, parameter in named if parameter.annotation in (OneRun, Runs)]
         kinds = get_type_hints(Flags)
         for name in names:
             hint = Annotated[kinds[name], shared(name)]
@@ -283,8 +283,8 @@ def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb]
             """What the command line then does."""
             given.pop(_HELP_ALL.name, None)
             for name in folders:
-                found = given[name]
-                require_folders(*(found if isinstance(found, list) else [found]))
+                value = given[name]
+                require_folders(*(value if isinstance(value, list) else [value]))
             flags = Flags(**{name: given.pop(name) for name in names})
             if "verbose" in names:
                 logging_to(verbose=flags.verbose, quiet=flags.quiet)

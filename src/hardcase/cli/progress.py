@@ -355,11 +355,11 @@ BEGINNINGS = {
 
 def measured_line(now: MeasuredSoFar, elapsed: float) -> str:
     """The progress of a measurement, in a line."""
-    told = f"{clock(elapsed)} measuring: {now.done:,} of {now.of:,} images"
+    line = f"{clock(elapsed)} measuring: {now.done:,} of {now.of:,} images"
     left = now.left()
     if left is None:
-        return told
-    return f"{told}, {plural(now.failing, 'failing sample')}; about {clock(left)} left"
+        return line
+    return f"{line}, {plural(now.failing, 'failing sample')}; about {clock(left)} left"
 
 
 def line(now: Standing) -> str:

@@ -164,7 +164,7 @@ def unseen_images(context: Context, run: Run | None) -> ImageSet:
         return test
     names = list(test.id)
     measured = measured_rows(run.store)
-    held = {name for name, one in zip(measured.id, measured.reserved.tolist()) if one}
+    held = {name for name, reserved in zip(measured.id, measured.reserved.tolist()) if reserved}
     if held:
         rows = [i for i, name in enumerate(names) if name in held]
         return test.take(torch.tensor(rows, dtype=torch.int64))

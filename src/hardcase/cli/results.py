@@ -55,22 +55,22 @@ def config_of(
             fix="hc.replay or hc.shrink in Python",
         )
     values.pop("cluster", None)  # no verb that looks back needs it
-    asked = {name: getattr(flags, name) for name in ASKED}
-    asked = {name: value for name, value in {**asked, **given}.items() if value}
+    settings = {name: getattr(flags, name) for name in ASKED}
+    settings = {name: value for name, value in {**settings, **given}.items() if value}
     stored = parse(values)
-    if "model" in asked:
-        asked["model"] = stored.model.with_name(asked["model"]).model_dump()
+    if "model" in settings:
+        settings["model"] = stored.model.with_name(settings["model"]).model_dump()
     if not flags.allow_changes:
-        same_source(run.record, stored.model_copy(update=dict.fromkeys(asked)), uses)
-    own = {
+        same_source(run.record, stored.model_copy(update=dict.fromkeys(settings)), uses)
+    recorded = {
         key: value
         for key, value in stored.model_dump().items()
-        if key not in asked and (uses is None or key in (*uses, "trust_pickle"))
+        if key not in settings and (uses is None or key in (*uses, "trust_pickle"))
     }
-    require(own, run.folder, trusted=flags.trust)
-    if "model" in asked:  # the run's own model may have been trusted; this one is not yet
+    require(recorded, run.folder, trusted=flags.trust)
+    if "model" in settings:  # the run's own model may have been trusted; this one is not yet
         values["trust_pickle"] = False
-    return parse(assign({**values, **asked}, flags.settings or []))
+    return parse(assign({**values, **settings}, flags.settings or []))
 
 
 def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:
@@ -103,7 +103,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
             require_same(then.only(now.parts), now)
         if "images" in used and "images" in then.parts and not run.record.get("generated_images"):
             parts = parts_of(seeds=context.seeds)
-            now = Identity({name: one for name, one in parts.items() if name in then.parts})
+            now = Identity({name: digest for name, digest in parts.items() if name in then.parts})
             require_same(then.only(now.parts), now)
         if "model" in used and not other:
             with context.measurement.arithmetic():
@@ -131,10 +131,10 @@ def declared_conditions(context: Context, run: Run | None) -> Conditions:
     from hardcase.conditions import Conditions
     from hardcase.conditions.declared import usual_profile
 
-    asked = context.config.conditions
-    if asked in (None, "none"):
-        asked = None if run is None else run.record.get("conditions")
-    return Conditions.load(asked or usual_profile(context.shape))
+    conditions = context.config.conditions
+    if conditions in (None, "none"):
+        conditions = None if run is None else run.record.get("conditions")
+    return Conditions.load(conditions or usual_profile(context.shape))
 
 
 @o.takes("format", "quiet", out=o.Row("Where the page goes.", "FILE.html"))
@@ -144,11 +144,11 @@ def compare(folders: o.Runs, flags: o.Flags, out: Path | None = None) -> None:
     """
     from hardcase.suite.compare import compare as side_by_side
 
-    found = side_by_side(*map(opened, folders))
-    table = found.table
-    page = found.report(out or _common_parent(folders) / "compare.html")
-    said = (*_compared(table), f"page  {shown(page)}")
-    answer(flags, {"page": str(page), **table}, *said, quiet=str(page))
+    comparison = side_by_side(*map(opened, folders))
+    table = comparison.table
+    page = comparison.report(out or _common_parent(folders) / "compare.html")
+    lines = (*_compared(table), f"page  {shown(page)}")
+    answer(flags, {"page": str(page), **table}, *lines, quiet=str(page))
 
 
 def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
@@ -257,28 +257,32 @@ def gate(
         witnessed_rate=max_witnessed_rate,
         known=None if known is None else gates.read_known(known),
     )
-    found, about = _gated(folder, limits, baseline, repaired_from)
-    decided = gates.outcome(found)
+    checks, about = _gated(folder, limits, baseline, repaired_from)
+    decided = gates.outcome(checks)
     if junit is not None:
-        gates.write_junit(found, junit, name=folder.resolve().name)
-    passed = sum(check.passed for check in found)
-    first = first_line(decided, str(about["model"]), passed, len(found))
+        gates.write_junit(checks, junit, name=folder.resolve().name)
+    passed = sum(check.passed for check in checks)
+    first = first_line(decided, str(about["model"]), passed, len(checks))
     lines = [
         first,
-        *(f"{check.outcome:<12}  {check.text}" for check in found),
-        *(f"to decide     {wanted}" for wanted in dict.fromkeys(c.decide for c in found) if wanted),
+        *(f"{check.outcome:<12}  {check.text}" for check in checks),
+        *(
+            f"to decide     {wanted}"
+            for wanted in dict.fromkeys(c.decide for c in checks)
+            if wanted
+        ),
         *(f"known         {name}" for name in about.get("known", ())),
     ]
     if about.get("conditions"):
         lines.append(f"conditions    {conditions_line(about)}")
-    rows = [check.to_json() for check in found]
-    whole = {"outcome": decided, "passed": decided == "pass", "checks": rows, **about}
-    answer(flags, whole, *lines, quiet=first)
+    rows = [check.to_json() for check in checks]
+    result = {"outcome": decided, "passed": decided == "pass", "checks": rows, **about}
+    answer(flags, result, *lines, quiet=first)
     if not flags.json:
         for name in about.get("known_unused", ()):
             flags.log(f"known, but no failure of this run: {name}")
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
-        print_line("\n".join(gates.github(found)))
+        print_line("\n".join(gates.github(checks)))
     if decided != "pass":
         raise typer.Exit(FAILED if decided == "fail" else INCONCLUSIVE)
 
@@ -306,7 +310,7 @@ def _gated(
             raise HardcaseError(f"{folder} is a repair, and no run.", fix="--repaired-from RUN")
         return repair_checks(folder, old, limits), {"model": folder.name}
     run = opened(folder)
-    found = gates.gate(run, limits, old, repaired=repaired_from is not None)
+    checks = gates.gate(run, limits, old, repaired=repaired_from is not None)
     about: dict[str, Any] = {name: run.record.get(name) for name in ("model", "conditions")}
     if limits.on_findings or limits.witnessed_rate is not None:
         tally = gates.GateTally(run, limits.known)
@@ -322,7 +326,7 @@ def _gated(
             " found.",
             fix="--max-accepted-rate SHARE; a failure rate counts every sample",
         )
-    return found, about
+    return checks, about
 
 
 def _limits(named: Path | None, folder: Path) -> dict[str, Any]:
@@ -369,23 +373,23 @@ def replay(
     run = opened(folder)
     context = Context(config_of(run, flags, model=model))
     same_ingredients(run, context, flags, "images")
-    found = again(run, context.subject, allow_damaged=allow_damaged)
+    result = again(run, context.subject, allow_damaged=allow_damaged)
     if out is not None:
-        whole = {**found.summary(), "rows": found.rows()}
-        write_atomically(out, json.dumps(whole, indent=1).encode())
-    answer(flags, found.summary(), facts(_replayed(found.summary())))
+        record = {**result.summary(), "rows": result.rows()}
+        write_atomically(out, json.dumps(record, indent=1).encode())
+    answer(flags, result.summary(), facts(_replayed(result.summary())))
 
 
-def _replayed(said: dict[str, Any]) -> dict[str, str]:
-    seeds = said["seeds"]
+def _replayed(summary: dict[str, Any]) -> dict[str, str]:
+    seeds = summary["seeds"]
     lines = {
-        "model": said["model"],
-        "fixed": rate(said["fixed"]),
-        "still failing": rate(said["still_failing"]),
-        "images with a failure fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
+        "model": summary["model"],
+        "fixed": rate(summary["fixed"]),
+        "still failing": rate(summary["still_failing"]),
+        "images with a failure fixed": "{some_fixed} of {total}".format(**summary["by_seed"]),
     }
-    if said["accepted"] is not None:
-        lines |= {"fixed, accepted failures": rate(said["accepted"]["fixed"])}
+    if summary["accepted"] is not None:
+        lines |= {"fixed, accepted failures": rate(summary["accepted"]["fixed"])}
     return lines | {
         "newly failing images": f"{rate(seeds['newly_failing'])} that were right before",
         "newly right images": f"{rate(seeds['newly_right'])} that were wrong before",
@@ -394,7 +398,7 @@ def _replayed(said: dict[str, Any]) -> dict[str, str]:
             **seeds["groups"]
         )
         + f"; p = {seeds['groups_p']:.3g}",
-        "images and failures, McNemar": f"p = {said['mcnemar_p']:.3g}",
+        "images and failures, McNemar": f"p = {summary['mcnemar_p']:.3g}",
     }
 
 
@@ -444,8 +448,8 @@ def export(
 
         context = context_of(run, flags)
         conditions = declared_conditions(context, run)
-        asked: dict[str, Any] = {"draws": draws, "seed": context.config.seed}
-        where = export_hardest(context.subject, context.train, conditions, where, **asked)
+        options: dict[str, Any] = {"draws": draws, "seed": context.config.seed}
+        where = export_hardest(context.subject, context.train, conditions, where, **options)
         about = f"the worst of {draws} samples of each training image, to train with"
     else:
         where = export_run(run, to, where, allow_damaged=allow_damaged)
@@ -493,19 +497,19 @@ def shrink(folder: o.OneRun, flags: o.Flags, steps: int = 12) -> None:
     same_ingredients(run, context, flags)
     where = flags.out or free(folder.with_name(f"{folder.name}-shrunk"))
     # of images in files nothing is known but their pixels
-    known = context.seeds if isinstance(context.seeds, Images) else None
-    given: dict[str, Any] = {"space": ready.method.space, "seeds": known}
-    small = move_back(run, ready.subject, where, steps=steps, **given)
-    said = small.record["shrink"]
+    images = context.seeds if isinstance(context.seeds, Images) else None
+    ingredients: dict[str, Any] = {"space": ready.method.space, "seeds": images}
+    small = move_back(run, ready.subject, where, steps=steps, **ingredients)
+    figures = small.record["shrink"]
     lines = {
-        "findings": f"{said['tests']:,}, of which {said['failing']:,} fail this model",
-        "median L2 to the image": f"{said['l2_before']:.3g} before, {said['l2_after']:.3g} now",
-        "queries": said["queries"],
+        "findings": f"{figures['tests']:,}, of which {figures['failing']:,} fail this model",
+        "median L2 to the image": f"{figures['l2_before']:.3g} before, {figures['l2_after']:.3g} now",
+        "queries": figures["queries"],
         **_needed(small),
         "files": shown(small.folder),
         "next": f"hardcase judge {shown(small.folder)}",
     }
-    answer(flags, {"folder": str(small.folder), **said}, facts(lines), quiet=str(small.folder))
+    answer(flags, {"folder": str(small.folder), **figures}, facts(lines), quiet=str(small.folder))
 
 
 def _needed(small: Run) -> dict[str, str]:

@@ -58,17 +58,17 @@ def print_summary(run: Run | None, config: Config, retrained: str | None, flags:
     if previous(config) is not None and run.record["complete"] and searched:
         from hardcase.suite.replay import against_nulls
 
-        found = against_nulls(run, retrained=retrained, log=flags.log)
-        beyond = {**found.to_json(), "retraining": retrained}
-    said = decision_of(run)
+        excess = against_nulls(run, retrained=retrained, log=flags.log)
+        beyond = {**excess.to_json(), "retraining": retrained}
+    decision = decision_of(run)
     if flags.json:
         more = {} if beyond is None else {"regression": beyond}
-        verdict = {"verdict": said.word, "sentence": said.sentence}
+        verdict = {"verdict": decision.word, "sentence": decision.sentence}
         as_json({"folder": str(run.folder), **run.record, **verdict, **more})
     elif flags.quiet:
-        print_line(str(said))
+        print_line(str(decision))
     else:
-        print_line("\n".join(format_summary(run, said)))
+        print_line("\n".join(format_summary(run, decision)))
     if beyond is not None and not flags.json:
         print_line(f"\nold right, new wrong: {beyond['sentence']}")
     if interrupted(run):
@@ -82,7 +82,7 @@ def interrupted(run: Run) -> bool:
     return not run.record["complete"] and not enough
 
 
-def format_summary(run: Run, said: Decision) -> list[str]:
+def format_summary(run: Run, decision: Decision) -> list[str]:
     """The last screen of a run, in lines."""
     from hardcase.wording.summary import (
         check_sentences,
@@ -101,9 +101,9 @@ def format_summary(run: Run, said: Decision) -> list[str]:
     report = f"hardcase open {shown(run.folder)}"
     if interrupted(run):
         stored = len(run.store.done()) + len(run.store.measured.read())
-        kept = f"{plural(stored, 'shard')} {'is' if stored == 1 else 'are'} kept"
-        report = f"stopped; {kept}. To go on: hardcase resume {shown(run.folder)}"
-    return summary_lines(run.record, said, search=search, checked=checked, report=report)
+        stored_shards = f"{plural(stored, 'shard')} {'is' if stored == 1 else 'are'} kept"
+        report = f"stopped; {stored_shards}. To go on: hardcase resume {shown(run.folder)}"
+    return summary_lines(run.record, decision, search=search, checked=checked, report=report)
 
 
 def independence(record: dict[str, Any]) -> list[str]:
@@ -191,9 +191,9 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
         screen.prepare("asking the model about the images")
         with trying(TRYING, screen.prepare), plan.measurement.arithmetic():
             model, images = context.subject, plan.images
-            some = affordable(model, images, TRYING)
+            sampled = affordable(model, images, TRYING)
             lenient = config.allow_low_accuracy
-            health = check(model, images, allow_low_accuracy=lenient, sample=some)
+            health = check(model, images, allow_low_accuracy=lenient, sample=sampled)
         screen.prepare("timing some images under the conditions")
         with plan.measurement.arithmetic():
             ahead = forecast(plan, _seconds_of_an_image(plan))
@@ -215,7 +215,7 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
         "memory so far": f"{memory / 2**30:.1f} GB",
         "folder": shown(folder),
     }
-    usual, most = (ahead.seconds + one for one in searching)
+    usual, most = (ahead.seconds + seconds for seconds in searching)
     numbers = {"seconds": usual, "seconds_at_most": most, "bytes": memory, "prepared": prepared}
     answer(flags, {**told, **numbers}, facts(told))
 
@@ -228,11 +228,11 @@ def _seconds_of_an_image(plan: MeasurePlan) -> float:
     """How long an image takes to measure, all its samples included."""
     from time import monotonic
 
-    some = plan.images.first(TIMED).images()
-    plan.measurement.tables(some.first(1))  # what is slow once is not counted
+    sampled = plan.images.first(TIMED).images()
+    plan.measurement.tables(sampled.first(1))  # what is slow once is not counted
     began = monotonic()
-    plan.measurement.tables(some)
-    return (monotonic() - began) / len(some)
+    plan.measurement.tables(sampled)
+    return (monotonic() - began) / len(sampled)
 
 
 def _search_preview(
@@ -255,7 +255,7 @@ def _search_preview(
         "search": f"{method.name} from about {right:,} of {len(context.seeds):,} images",
         "options": settings_in_words(method.details.get("options", {})) or "none",
         "budget": budget(asdict(overlay(plan.budget, method.budget))) or "none",
-        "witnesses": ", ".join(one.name for one in context.witnesses) or "none",
+        "witnesses": ", ".join(witness.name for witness in context.witnesses) or "none",
     }
     return (SPENT * most, most), about
 
@@ -264,8 +264,8 @@ def _declared(context: Context) -> str:
     """The conditions of the measurement, and the models for comparison."""
     if context.conditions is None:
         return "none"
-    beside = ", ".join(one.name for one in context.baselines) or "no baseline"
-    return f"{context.conditions.name} ({context.conditions}); beside {beside}"
+    baselines = ", ".join(baseline.name for baseline in context.baselines) or "no baseline"
+    return f"{context.conditions.name} ({context.conditions}); beside {baselines}"
 
 
 IMAGES = ("measured images",)
@@ -396,18 +396,18 @@ def _small(folder: Path) -> dict[str, Any]:
     now = read_json(path, needed=False)
     quiet = time() - path.stat().st_mtime if path.exists() else None
     names = ("method", "model", "data", "images", "created", "complete", "budget", "kinds")
-    said = {
+    status = {
         name: record.get(name) for name in (*names, "search_results", "findings", "phases", "risk")
     }
-    said |= {"conditions": record.get("conditions"), "status": now, "quiet": quiet}
-    return {**said, "writing": has_writer(folder)}
+    status |= {"conditions": record.get("conditions"), "status": now, "quiet": quiet}
+    return {**status, "writing": has_writer(folder)}
 
 
 def shown_run(folder: Path) -> str:
     """The screen of a run."""
-    said = _small(folder)
+    status = _small(folder)
     try:
-        return _screen(folder, said)
+        return _screen(folder, status)
     except Exception as error:  # anything can stand in files that others wrote
         raise HardcaseError(
             f"run.json or status.json in {folder} is damaged: {type(error).__name__}.",
@@ -415,54 +415,54 @@ def shown_run(folder: Path) -> str:
         ) from error
 
 
-def _screen(folder: Path, said: dict[str, Any]) -> str:
+def _screen(folder: Path, status: dict[str, Any]) -> str:
     """Where every phase stands, what was measured, and what to do next."""
     from hardcase.wording.summary import decide, failure_of, wrapped
 
-    failed = failure_of(said)
-    first = "\n".join(wrapped(str(failed or decide(said)), indent=0))
-    head = f"{said['method']} on {said['model']}, {said['data']}"
+    failed = failure_of(status)
+    first = "\n".join(wrapped(str(failed or decide(status)), indent=0))
+    head = f"{status['method']} on {status['model']}, {status['data']}"
     lines = {shown(folder): head}
-    lines |= {name: _phase_line(name, said) for name in said["phases"] or {}}
-    if said["complete"]:
+    lines |= {name: _phase_line(name, status) for name in status["phases"] or {}}
+    if status["complete"]:
         lines["report"] = f"hardcase open {shown(folder)}"
-    elif said["status"].get("phase") != "searching":
+    elif status["status"].get("phase") != "searching":
         lines["go on"] = f"hardcase resume {shown(folder)}"
     return f"{first}\n\n{facts(lines)}"
 
 
-def _phase_line(name: str, said: dict[str, Any]) -> str:
+def _phase_line(name: str, status: dict[str, Any]) -> str:
     """The progress of a phase, in a line."""
-    phase = said["phases"][name]
+    phase = status["phases"][name]
     text = str(phase["status"])
-    if text == "running" and said["writing"] is False:
+    if text == "running" and status["writing"] is False:
         text = "stopped"
     if phase.get("elapsed"):
         text += f", {duration(phase['elapsed'])} spent"
     if phase.get("why"):
         text += f": {phase['why']}"
-    if name == "measure" and said["risk"]:
-        risk = said["risk"]
+    if name == "measure" and status["risk"]:
+        risk = status["risk"]
         text += f"; {risk['images']:,} of {risk['of']:,} images, {risk['samples']} samples each"
     if name == "search" and text.startswith(("running", "stopped", "done")):
-        text += f"; {_search_line(said)}"
+        text += f"; {_search_line(status)}"
     return text
 
 
-def _search_line(said: dict[str, Any]) -> str:
+def _search_line(status: dict[str, Any]) -> str:
     """How far the search is, and whether it seems to have died."""
-    now = said["status"]
-    funnel = said["search_results"] or {}
+    now = status["status"]
+    funnel = status["search_results"] or {}
     failing = funnel.get("failing", now.get("failing", 0))
     done = f"{now.get('shards_done', 0):,} of {now.get('shards', 0):,} shards"
-    told = f"{done}, {failing:,} images with a failure, {now.get('queries', 0):,} queries"
+    line = f"{done}, {failing:,} images with a failure, {now.get('queries', 0):,} queries"
     searching = now.get("phase") == "searching"
     if now.get("eta") and searching:
-        told += f", about {duration(now['eta'])} left"
-    quiet = said["quiet"]
+        line += f", about {duration(now['eta'])} left"
+    quiet = status["quiet"]
     if searching and quiet is not None and quiet > SILENT:
-        told += f"; no shard finished for {duration(quiet)}: it may have been killed"
-    return told
+        line += f"; no shard finished for {duration(quiet)}: it may have been killed"
+    return line
 
 
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
@@ -471,7 +471,7 @@ def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
     from hardcase.runs.files import read_checked_json
 
     try:
-        said, sound = read_checked_json(read_plain(path))
+        content, sound = read_checked_json(read_plain(path))
     except FileNotFoundError:
         if not needed:
             return {}
@@ -481,8 +481,8 @@ def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise HardcaseError(f"{path} cannot be read: {error}") from error
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         raise HardcaseError(f"{path} cannot be read: it is not an object")
     if sound is False:
         note(f"note: {path} is damaged: it does not have the checksum of its content")
-    return said
+    return content

@@ -218,19 +218,25 @@ def _model(files: list[Path]) -> tuple[str, str]:
     hubs = [path.parent for path in files if path.name == "config.json" and path.parent in weights]
     if hubs:
         return f"hf:{hubs[0]}", f"{hubs[0]} is a Hugging Face model"
-    found = [path for path in files if path.suffix in WEIGHTS]
+    weight_files = [path for path in files if path.suffix in WEIGHTS]
     code = [path for path in files if path.suffix == ".py" and "nn.Module" in _text(path)]
-    whole = [path for path in found if path.suffix in (".onnx", ".pt2")]
-    if whole:
-        form = f"onnx:{whole[0]}" if whole[0].suffix == ".onnx" else str(whole[0])
-        return form, f"{whole[0]} holds a network"
+    programs = [path for path in weight_files if path.suffix in (".onnx", ".pt2")]
+    if programs:
+        form = f"onnx:{programs[0]}" if programs[0].suffix == ".onnx" else str(programs[0])
+        return form, f"{programs[0]} holds a network"
     if code:
         factory = f"{code[0]}:{likely_factory(code[0])}"
-        if found:
-            return f"{found[0]}@{factory}", f"weights in {found[0]}, code in {code[0]}"
+        if weight_files:
+            return (
+                f"{weight_files[0]}@{factory}",
+                f"weights in {weight_files[0]}, code in {code[0]}",
+            )
         return factory, f"{code[0]} defines a network"
-    if found:
-        return f"{found[0]}@file.py:factory", f"{found[0]} holds weights; its code was not found"
+    if weight_files:
+        return (
+            f"{weight_files[0]}@file.py:factory",
+            f"{weight_files[0]} holds weights; its code was not found",
+        )
     return "", "no model was found here"
 
 
@@ -243,9 +249,9 @@ def _text(path: Path) -> str:
 
 def _data(folder: Path, files: list[Path]) -> tuple[str, str]:
     for suffix in (".csv", ".npz", ".parquet"):
-        found = [path for path in files if path.suffix == suffix]
-        if found:
-            return f"{suffix[1:]}:{found[0]}", f"{found[0]} is a table of images"
+        data_files = [path for path in files if path.suffix == suffix]
+        if data_files:
+            return f"{suffix[1:]}:{data_files[0]}", f"{data_files[0]} is a table of images"
     images = [path for path in files if path.suffix.lower() in SUFFIXES]
     if not images:
         return "", "no images were found here"
@@ -302,9 +308,9 @@ def init(
     if target.exists():
         raise HardcaseError(f"{target} exists and stays as it is.", fix=f"remove {target} first")
     named = {"model": flags.model, "data": flags.data}
-    for name, (found, text) in look(folder).items():
+    for name, (value, text) in look(folder).items():
         if named[name] is None:
-            named[name] = found
+            named[name] = value
             flags.log(text)
     model, data = named["model"] or "", named["data"] or ""
     filled = CONFIG.format(model=model or "zoo:lenet5", data=data or "mnist5k", images=60)
@@ -370,12 +376,14 @@ def cache(flags: o.Flags, clear: str | None = None, yes: bool = False) -> None:
     home = cache_folder()
     entries = kept(home)
     if clear is not None:
-        _clear(home, [one for one in entries if clear == "all" or clear in one.name], yes)
+        _clear(home, [entry for entry in entries if clear == "all" or clear in entry.name], yes)
         return
-    rows = [(one.kind, one.name, _megabytes(one.size)) for one in entries]
-    total = f"{len(entries)} entries, {_megabytes(sum(one.size for one in entries))} MB in {home}"
-    whole = {"folder": str(home), "entries": [one._asdict() for one in entries]}
-    answer(flags, whole, grid("", ("kind", "name", "MB"), rows), total)
+    rows = [(entry.kind, entry.name, _megabytes(entry.size)) for entry in entries]
+    total = (
+        f"{len(entries)} entries, {_megabytes(sum(entry.size for entry in entries))} MB in {home}"
+    )
+    record = {"folder": str(home), "entries": [entry._asdict() for entry in entries]}
+    answer(flags, record, grid("", ("kind", "name", "MB"), rows), total)
 
 
 def _clear(home: Path, chosen: list[CacheEntry], yes: bool) -> None:
@@ -383,12 +391,12 @@ def _clear(home: Path, chosen: list[CacheEntry], yes: bool) -> None:
         raise HardcaseError(
             "nothing in the cache has that name.", fix="hardcase cache lists what is kept"
         )
-    size = _megabytes(sum(one.size for one in chosen))
+    size = _megabytes(sum(entry.size for entry in chosen))
     if not (yes or typer.confirm(f"remove {len(chosen)} entries, {size} MB, of {home}?")):
         print_line("nothing was removed")
         return
-    for one in chosen:
-        path = home / one.kind / one.name
+    for entry in chosen:
+        path = home / entry.kind / entry.name
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     print_line(
         f"removed {len(chosen)} entries, {size} MB; they are fetched or trained again when needed"

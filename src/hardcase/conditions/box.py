@@ -137,11 +137,11 @@ class ConditionBox:
         low = constant(self.low, z.dtype, z.device) * factor
         high = constant(self.high, z.dtype, z.device) * factor
         z = torch.minimum(torch.maximum(z, low), high)
-        for own in self.fields:
-            limit = self.high[own.start] * self.scale
-            excess = (own.lengths(z) / limit).clamp_min(1).repeat(1, own.axes)
-            inside = z[:, own.start : own.stop] / excess
-            z = torch.cat([z[:, : own.start], inside, z[:, own.stop :]], 1)
+        for block in self.fields:
+            limit = self.high[block.start] * self.scale
+            excess = (block.lengths(z) / limit).clamp_min(1).repeat(1, block.axes)
+            inside = z[:, block.start : block.stop] / excess
+            z = torch.cat([z[:, : block.start], inside, z[:, block.stop :]], 1)
         return z
 
     def distance(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, " m"]:
@@ -155,11 +155,11 @@ class ConditionBox:
         shares = torch.where(z > 0, z / high, z / low.clamp_max(-0.0))
         shares = torch.where(z == 0, 0.0, shares).abs()
         free = ~constant(self.counts, torch.bool, z.device)
-        for own in self.fields:
-            free[own.start : own.stop] = True
+        for block in self.fields:
+            free[block.start : block.stop] = True
         largest = shares.masked_fill(free, 0).amax(1)
-        for own in self.fields:
-            largest = torch.maximum(largest, own.lengths(z).amax(1) / self.high[own.start])
+        for block in self.fields:
+            largest = torch.maximum(largest, block.lengths(z).amax(1) / self.high[block.start])
         return largest
 
     def whole(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m e"]:
@@ -193,14 +193,14 @@ class ConditionBox:
         points = sobol(rng, rows, count, self._cube)
         # one call each for all draws of a seed: more draws begin with the same ones
         shape = (len(rows), count, -1)
-        normals = [rng.normal(rows, (count * one.size,)).reshape(shape) for one in self.fields]
+        normals = [rng.normal(rows, (count * block.size,)).reshape(shape) for block in self.fields]
         z = self._codes(points, normals)
         return ConditionDraws(z, rng.integers(rows, 2**31 - 1, (count,)))
 
     @property
     def normals(self) -> int:
         """How many independent normal numbers determine a draw."""
-        return self._cube + sum(one.size for one in self.fields)
+        return self._cube + sum(block.size for block in self.fields)
 
     def from_normals(self, g: Float[Tensor, "m e"]) -> Float[Tensor, "m d"]:
         """Return codes that have the declared distribution where `g` are standard normal.
@@ -208,7 +208,7 @@ class ConditionBox:
         Args:
             g: As many numbers per row as `normals` says.
         """
-        sizes = [self._cube, *(one.size for one in self.fields)]
+        sizes = [self._cube, *(block.size for block in self.fields)]
         cube, *fields = (part[:, None] for part in torch.split(g, sizes, dim=1))
         return self._codes(torch.special.ndtr(cube), fields)[:, 0]
 
@@ -216,7 +216,7 @@ class ConditionBox:
     def _cube(self) -> int:
         """Uniform numbers of a draw: one per plain column, field and direction, a single number for
         a table."""
-        inside = sum(1 - one.size for one in self.fields)
+        inside = sum(1 - block.size for block in self.fields)
         return self.size + inside + bool(self.conditions.rows)
 
     def _codes(
@@ -224,7 +224,7 @@ class ConditionBox:
     ) -> Float[Tensor, "n k d"]:
         """The codes of uniform numbers, and of normal numbers for the fields."""
         free = [i for i, scales in enumerate(self.counts) if not scales]
-        inside = {i for own in self.fields for i in range(own.start, own.stop)}
+        inside = {i for block in self.fields for i in range(block.start, block.stop)}
         plain = [i for i in range(self.size) if i not in inside and i not in free]
         z = points.new_zeros(*points.shape[:2], self.size)
         columns = iter(points.unbind(2))
@@ -233,7 +233,7 @@ class ConditionBox:
             rows = self.conditions.rows
             chosen = (next(columns).double() * len(rows)).long().clamp_max(len(rows) - 1)
             logged = {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
-            values |= {name: one.to(points.device)[chosen] for name, one in logged.items()}
+            values |= {name: column.to(points.device)[chosen] for name, column in logged.items()}
         if self.conditions.sampler:
             sampled = self._sampled(points)
             for name in values.keys() & sampled.keys():
@@ -246,14 +246,14 @@ class ConditionBox:
         for i in plain:
             declared = self.conditions.ranges[self.owner[i]]
             z[:, :, i] = self._code(i, declared, next(columns), values)
-        for own, drawn in zip(self.fields, normals, strict=True):
-            declared = self.conditions.ranges[self.owner[own.start]]
-            size = self._code(own.start, declared, next(columns), values)
+        for block, drawn in zip(self.fields, normals, strict=True):
+            declared = self.conditions.ranges[self.owner[block.start]]
+            size = self._code(block.start, declared, next(columns), values)
             # a uniform draw at every control point would always be as severe as the largest of many
             flat = drawn.flatten(0, 1)
-            longest = _Field(0, own.size, own.axes).lengths(flat).amax(1, keepdim=True)
+            longest = _Field(0, block.size, block.axes).lengths(flat).amax(1, keepdim=True)
             direction = (flat / longest).reshape(drawn.shape)
-            z[:, :, own.start : own.stop] = size[:, :, None] * direction
+            z[:, :, block.start : block.stop] = size[:, :, None] * direction
         for i in free:
             z[:, :, i] = 2 * next(columns) - 1
         return z
@@ -263,7 +263,7 @@ class ConditionBox:
         flat = points.flatten(0, 1).double().cpu().numpy()
         values = self._ask_sampler(flat)
         turned = self._ask_sampler(flat[::-1])
-        self._require_same(values, {name: one[::-1] for name, one in turned.items()})
+        self._require_same(values, {name: column[::-1] for name, column in turned.items()})
         halves = [self._ask_sampler(rows) for rows in np.array_split(flat, 2) if len(rows)]
         common = [name for name in values if all(name in half for half in halves)]
         joined = {name: np.concatenate([half[name] for half in halves]) for name in common}
@@ -309,7 +309,7 @@ class ConditionBox:
             )
         return {str(name): self._checked(str(name), columns[name], uniform) for name in columns}
 
-    def _checked(self, name: str, given: Any, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _checked(self, name: str, column: Any, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
         """A column of the user's sampler; values outside the declaration are refused with their
         row."""
         sampler = self.conditions.sampler
@@ -317,7 +317,7 @@ class ConditionBox:
             raise HardcaseError(f"{sampler} gives {name!r}, which is not declared.")
         declared = self.conditions.ranges[name]
         try:
-            numbers = np.asarray(given)
+            numbers = np.asarray(column)
             if np.iscomplexobj(numbers):
                 raise ValueError("they are complex")
             numbers = numbers.astype(np.float64)
@@ -427,8 +427,12 @@ def condition_box(conditions: Conditions, shape: tuple[int, ...]) -> ConditionBo
             continue
         # what is not declared changes nothing and costs no time
         names = {option.name for option in fields(cast(Any, PARTS[row.part]))} - {"points"}
-        own = options.setdefault(row.part, {one: 100.0 * (one == "quality") for one in names})
-        own[row.option] = reach if row.option == "quality" else max(own[row.option], reach)
+        part_options = options.setdefault(
+            row.part, {key: 100.0 * (key == "quality") for key in names}
+        )
+        part_options[row.option] = (
+            reach if row.option == "quality" else max(part_options[row.option], reach)
+        )
     parts: list[ChangeFamily] = [PARTS[part](**options[part]) for part in PARTS if part in options]
     if severities:
         parts.append(CorruptionPart(tuple(severities)))

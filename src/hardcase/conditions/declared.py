@@ -188,7 +188,7 @@ class Conditions:
     field: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        known = _declared_once(self.ranges.items())
+        declared = _declared_once(self.ranges.items())
         if len(self.name) > LONGEST_NAME or not self.name.isprintable():
             raise HardcaseError(
                 f"conditions.name = {self.name[:LONGEST_NAME]!r} is no name for a line of text.",
@@ -199,12 +199,12 @@ class Conditions:
                 f"conditions.sampler = {self.sampler!r} names no function.", fix="file.py:name"
             )
         if self.table and not self.rows:
-            rows = _logged(Path(self.table), known)
-            known |= {name: _spanned(name, rows) for name in rows[0] if name not in known}
+            rows = _logged(Path(self.table), declared)
+            declared |= {name: _spanned(name, rows) for name in rows[0] if name not in declared}
             object.__setattr__(self, "rows", rows)
-        if not known:
+        if not declared:
             raise HardcaseError("conditions declare nothing.", fix='rotation = "±8 deg"')
-        ordered = {name: known[name] for name in DECLARABLE if name in known}
+        ordered = {name: declared[name] for name in DECLARABLE if name in declared}
         object.__setattr__(self, "ranges", ordered)
 
     def __str__(self) -> str:
@@ -235,8 +235,8 @@ class Conditions:
                 f"{spec} has the tables [conditions] and [ranges].", fix="one of them"
             )
         try:
-            found = cls._from_table(values.get("conditions", values), folder=path.parent)
-            return replace(found, field=_fitted_to(values, path.parent))
+            conditions = cls._from_table(values.get("conditions", values), folder=path.parent)
+            return replace(conditions, field=_fitted_to(values, path.parent))
         except HardcaseError as problem:
             place = _place(path, text, problem.what)
             raise HardcaseError(
@@ -258,10 +258,10 @@ class Conditions:
         base: Mapping[str, DeclaredRange] = {}
         if "profile" in settings:
             base = profile(str(settings["profile"])).ranges
-        own = _declared_once(_lines(values))
+        ranges_of_table = _declared_once(_lines(values))
         table = settings.get("table", "")
         return cls(
-            {**base, **own},
+            {**base, **ranges_of_table},
             name=str(settings.get("name") or settings.get("profile") or "declared"),
             about=str(settings.get("about", "")),
             table=str(folder / table) if table else "",
@@ -287,11 +287,11 @@ class Conditions:
 
 def _fitted_to(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """What a declaration that was fitted says of its field; empty for any other."""
-    said = values.get("field", {})
-    if "conditions" not in values or not isinstance(said, Mapping):
+    field = values.get("field", {})
+    if "conditions" not in values or not isinstance(field, Mapping):
         return {}
-    sentences = said.get("sentences", [])
-    sheet = said.get("sheet", "")
+    sentences = field.get("sentences", [])
+    sheet = field.get("sheet", "")
     if not (isinstance(sentences, list) and isinstance(sheet, str) and sheet):
         return {}
     return {"sentences": [str(text) for text in sentences], "sheet": str(folder / sheet)}
@@ -307,41 +307,41 @@ def _lines(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
             f"conditions.ranges = {inner!r} is no table.", fix='rotation = "±8 deg"'
         )
     rest = {key: value for key, value in values.items() if key not in (*_SETTINGS, "ranges")}
-    found = list[tuple[str, Any]]()
+    lines = list[tuple[str, Any]]()
     for key, value in (*rest.items(), *inner.items()):
         if key != CORRUPTION:
-            found.append((key, value))
+            lines.append((key, value))
         elif isinstance(value, Mapping):
-            found += [(f"{CORRUPTION}.{name}", severity) for name, severity in value.items()]
+            lines += [(f"{CORRUPTION}.{name}", severity) for name, severity in value.items()]
         else:
             raise HardcaseError(
                 f"conditions.{CORRUPTION} = {value!r} names no corruption.",
                 fix=f'{CORRUPTION}.fog = "0..3"',
             )
-    return found
+    return lines
 
 
 def _declared_once(lines: Iterable[tuple[str, Any]]) -> dict[str, DeclaredRange]:
     """The ranges by coordinate; two lines about the same, perhaps under two names, are refused."""
-    found = dict[str, DeclaredRange]()
+    collected = dict[str, DeclaredRange]()
     keys = dict[str, str]()
     for key, value in lines:
         declared = value if isinstance(value, DeclaredRange) else parse_range(key, value)
-        if declared.name in found:
+        if declared.name in collected:
             raise HardcaseError(
                 f"conditions.{key} declares {declared.name!r} twice: {keys[declared.name]!r} is"
                 " the same.",
                 fix="one of the two lines",
             )
-        found[declared.name] = declared
+        collected[declared.name] = declared
         keys[declared.name] = key
-    return found
+    return collected
 
 
 def _place(path: Path, text: str, what: str) -> str:
     """The file, and the line of the declaration that a sentence names, if any."""
-    said = re.match(r"conditions\.(\S+)|there is no condition '([^']+)'", what)
-    key = next(filter(None, said.groups()), "") if said else ""
+    match = re.match(r"conditions\.(\S+)|there is no condition '([^']+)'", what)
+    key = next(filter(None, match.groups()), "") if match else ""
     last = re.escape(key.rpartition(".")[2])
     for number, line in enumerate(text.splitlines(), start=1):
         if key and re.match(rf'\s*(\w+\.)?"?([\w.]+\.)?{last}"?\s*=', line):
@@ -404,13 +404,13 @@ def parse_range(key: str, value: Any) -> DeclaredRange:
     normal = re.fullmatch(r"normal\(\s*(\S+?)\s*,\s*(\S+?)\s*\)\s*(\S*)", text)
     plus = re.fullmatch(r"(?:±|\+-|\+/-)\s*([^\s%°a-zA-Z]+)\s*(\S*)", text)
     between = re.fullmatch(r"(\S+?)\s*\.\.\s*([^\s%°a-zA-Z]+)\s*(\S*)", text)
-    found = normal or plus or between
-    if found is None:
+    match = normal or plus or between
+    if match is None:
         raise HardcaseError(
             f"{line} is no range.", "±a, a..b or normal(mean, deviation).", fix=example
         )
-    *numbers, unit = found.groups()
-    given = [_number(number, line, example) for number in numbers]
+    *numbers, unit = match.groups()
+    limits = [_number(number, line, example) for number in numbers]
     if unit.lower() not in UNITS[row.unit]:
         missing = "has no unit" if not unit else f"has the unit {unit!r}"
         raise HardcaseError(
@@ -419,7 +419,7 @@ def parse_range(key: str, value: Any) -> DeclaredRange:
     mean = None
     deviation = 0.0
     if normal:
-        mean, deviation = given
+        mean, deviation = limits
         if deviation <= 0:
             raise HardcaseError(
                 f"{line} has a standard deviation that is not above 0.", fix=example
@@ -436,10 +436,10 @@ def parse_range(key: str, value: Any) -> DeclaredRange:
         low = min(low, row.neutral)
         high = max(high, row.neutral)
     elif plus:
-        low = row.neutral - given[0]
-        high = row.neutral + given[0]
+        low = row.neutral - limits[0]
+        high = row.neutral + limits[0]
     else:
-        low, high = given
+        low, high = limits
     if low > high:
         raise HardcaseError(f"{line} is turned round: {low:g} is more than {high:g}.", fix=example)
     if not low <= row.neutral <= high:
@@ -508,11 +508,11 @@ def _logged(path: Path, declared: Mapping[str, DeclaredRange]) -> tuple[Mapping[
                     f"{path}, line {number}: {key} is {row[name]:g}; "
                     f"{name} goes from {limits.least:g} to {limits.most:g} {limits.unit}."
                 )
-            own = declared.get(name)
-            if own is not None and not own.low <= row[name] <= own.high:
+            limit = declared.get(name)
+            if limit is not None and not limit.low <= row[name] <= limit.high:
                 raise HardcaseError(
                     f"{path}, line {number}: {key} is {row[name]:g}, outside what is declared "
-                    f"({name} = {own}).",
+                    f"({name} = {limit}).",
                     fix="a wider range, or none: it is then that of the table",
                 )
         rows.append(row)

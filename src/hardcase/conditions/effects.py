@@ -226,4 +226,4 @@ def effects(tables: Sequence[EffectTable], *, level: float = 0.95) -> list[Effec
         values = difference.double().numpy()
         low, high = bounded_mean_interval(values, -1.0, 1.0, level=each, clusters=table.image)
         effects.append(Effect(name, float(np.mean(values)), low, high))
-    return sorted(effects, key=lambda one: -one.value)
+    return sorted(effects, key=lambda effect: -effect.value)

@@ -103,8 +103,8 @@ def _halving(scores: Float[Tensor, "c p"]) -> Float[Tensor, " c"]:
     # Saturated networks give many particles exactly one score. Where the median is such a plateau,
     # nobody exceeds it; the level goes just below, and the plateau itself passes.
     below = torch.where(scores < level[:, None], scores, -torch.inf).amax(1)
-    too_few = (scores > level[:, None]).sum(1) < half // 4
-    level = torch.where(too_few & below.isfinite(), below, level)
+    sparse = (scores > level[:, None]).sum(1) < half // 4
+    level = torch.where(sparse & below.isfinite(), below, level)
     return torch.where(ranked[:, half].isinf(), FAILING, level)
 
 
@@ -290,5 +290,5 @@ def _volumes(
 
     size = box.normals + 1
     levels = find_levels(lambda g, image: score(g, image * repeats), size, pilot)
-    found = split(score, size, rng, levels.repeat_interleave(repeats, 0))
-    return found.reshape(len(images), repeats).cpu()
+    estimate = split(score, size, rng, levels.repeat_interleave(repeats, 0))
+    return estimate.reshape(len(images), repeats).cpu()

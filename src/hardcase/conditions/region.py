@@ -327,7 +327,7 @@ def _best_limits(
     limits = [limit for name in box.conditions.ranges for limit in _limits(box, name)]
     severities = {name: _severity(box, z, name) for name in box.conditions.ranges}
     single = torch.stack(
-        [_reaches(severities[one.condition], one.side, one.share) for one in limits]
+        [_reaches(severities[limit_.condition], limit_.side, limit_.share) for limit_ in limits]
     ).double()  # counts are products of matrices
     hits = hard.double()
     best: tuple[tuple[int, ...], float] = (

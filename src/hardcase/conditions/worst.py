@@ -296,17 +296,17 @@ class _ShardSearch:
         origin = seeds_of(self.images, self.box, self.subject.device)
         wrong = self._failing(origin, origin.z, torch.zeros_like(origin.y))
         right = (~wrong).nonzero().squeeze(1).cpu()
-        found = dict[str, Failing]()
+        failing = dict[str, Failing]()
         graded = self.subject.offers == "gradients"
         if graded:
-            found["gradients"], queries_spent = self._climbed(self.box, right, gradients, ROUNDS)
+            failing["gradients"], queries_spent = self._climbed(self.box, right, gradients, ROUNDS)
         if queries or not graded:
             evolution = Evolution(pairs=5, spread=0.3, growth=1.5, most=1.0, bisections=0)
             budget = Budget(queries=queries or QUERIES)
-            found["queries"], more = self._narrowed(self.box, right, evolution, budget, ROUNDS)
+            failing["queries"], more = self._narrowed(self.box, right, evolution, budget, ROUNDS)
             queries_spent = queries_spent if graded else more
-        least = {name: self._least(origin, column, wrong) for name, column in found.items()}
-        codes = [(least[name], *column[:2]) for name, column in found.items()]
+        least = {name: self._least(origin, column, wrong) for name, column in failing.items()}
+        codes = [(least[name], *column[:2]) for name, column in failing.items()]
         for name, column in tried:
             value = self._least(origin, column, wrong)
             codes.append((value, *column[:2]))
@@ -337,10 +337,10 @@ class _ShardSearch:
         bounded = replace(self, box=box)
         origin = seeds_of(self.images, box, self.subject.device)
         if box.size == 1:
-            found = bounded._scanned(origin)
+            failing = bounded._scanned(origin)
         else:
-            found, _ = bounded._climbed(box, right, max(gradients, 1), 0)
-        return bounded._least(origin, found, wrong)
+            failing, _ = bounded._climbed(box, right, max(gradients, 1), 0)
+        return bounded._least(origin, failing, wrong)
 
     def _scanned(self, origin: Seeds) -> Failing:
         """The first failure on the way to either end of a single coordinate: a scan
@@ -390,7 +390,7 @@ class _ShardSearch:
         count = len(self.images)
         z = torch.zeros(count, box.size)
         fails = torch.zeros(count, dtype=torch.bool)
-        asked = torch.zeros(count, dtype=torch.int64)
+        queries = torch.zeros(count, dtype=torch.int64)
         low, high = torch.zeros(count), torch.ones(count)
         for number in range(rounds + 1):
             last = number == rounds
@@ -402,12 +402,12 @@ class _ShardSearch:
             # at most 2^rounds scales, whatever the number of images.
             for scale in sorted(set(middle[open_rows].tolist())):
                 bounded = open_rows[middle[open_rows] == scale]
-                found = self._search(box.scaled(scale), bounded, _scaled(way, scale), budget)
-                asked[bounded] += torch.where(fails[bounded], 0, found.queries.cpu())
-                hit = bounded[found.findings.seed]
-                z[hit], fails[hit], high[hit] = found.findings.code, True, scale
+                failing = self._search(box.scaled(scale), bounded, _scaled(way, scale), budget)
+                queries[bounded] += torch.where(fails[bounded], 0, failing.queries.cpu())
+                hit = bounded[failing.findings.seed]
+                z[hit], fails[hit], high[hit] = failing.findings.code, True, scale
                 low[bounded[~torch.isin(bounded, hit)]] = scale
-        return (z, torch.zeros_like(asked), fails), asked
+        return (z, torch.zeros_like(queries), fails), queries
 
     def _search(
         self, box: ConditionBox, rows: Int[Tensor, " r"], way: Way, budget: Budget
@@ -427,9 +427,9 @@ class _ShardSearch:
         self, origin: Seeds, failing: Failing, wrong: Bool[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
         """The least scale along the rays to failing codes; they need not fail for this model."""
-        z, pattern, known = (one.to(origin.z.device) for one in failing)
+        z, pattern, failed = (tensor.to(origin.z.device) for tensor in failing)
         gauge = self.box.gauge(z)
-        still = known & self._failing(origin, z, pattern)
+        still = failed & self._failing(origin, z, pattern)
 
         def fails(share: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
             return self._failing(origin, per_row(share, z) * z, pattern, still)

@@ -90,9 +90,9 @@ def _selecting(make: Callable[..., Any], usual: str) -> Callable[..., Any]:
         return make(select(graph, layers, mode), **options)
 
     *shared, _ = inspect.signature(factory).parameters.values()
-    _, *own = inspect.signature(make).parameters.values()
+    _, *parameters = inspect.signature(make).parameters.values()
     update_wrapper(factory, make)
-    setattr(factory, "__signature__", inspect.Signature([*shared, *own]))  # noqa: B010
+    setattr(factory, "__signature__", inspect.Signature([*shared, *parameters]))  # noqa: B010
     factory.__annotations__ = {**make.__annotations__, "layers": str, "mode": Mode}
     return factory
 
@@ -191,8 +191,8 @@ class Measure:
     def pull(self, probe: Probe) -> Scores:
         """How near each row is to what `choose` aimed it at: differentiable, higher is nearer."""
         prefix = f"{self.name}/"
-        own = [key for key in probe.targets if key.startswith(prefix)]
-        targets = {key.removeprefix(prefix): probe.targets[key] for key in own}
+        keys = [key for key in probe.targets if key.startswith(prefix)]
+        targets = {key.removeprefix(prefix): probe.targets[key] for key in keys}
         try:
             return self.rule.pull(ActivationBatch.of(probe), targets, self.memory)
         except KeyError as error:
@@ -278,8 +278,8 @@ class Spec:
     def __str__(self) -> str:
         texts = {key: str(value) for key, value in self.options.items()}
         texts |= {key: str(v).lower() for key, v in self.options.items() if isinstance(v, bool)}
-        given = ",".join(f"{key}={text}" for key, text in texts.items())
-        return f"{self.name}:{given}".removesuffix(":")
+        options = ",".join(f"{key}={text}" for key, text in texts.items())
+        return f"{self.name}:{options}".removesuffix(":")
 
 
 def parse(text: str | Spec) -> Spec:
@@ -300,7 +300,7 @@ def parse(text: str | Spec) -> Spec:
     if isinstance(text, Spec):
         return text
     name, rest = _divided(text.strip())
-    known = options_of(registry.resolve("criterion", name))
+    options_known = options_of(registry.resolve("criterion", name))
     options = dict[str, str | int | float | bool]()
     for piece in filter(None, rest.split(",")):
         key, equals, value = (part.strip() for part in piece.partition("="))
@@ -308,9 +308,9 @@ def parse(text: str | Spec) -> Spec:
             raise HardcaseError(
                 f"option {piece!r} of criterion {name!r} has no value.", fix=f"{name}:{piece}=..."
             )
-        if key not in known:
-            raise choice(f"option of criterion {name!r}", key, list(known))
-        options[key] = _value(f"{name}:{key}", known[key], value)
+        if key not in options_known:
+            raise choice(f"option of criterion {name!r}", key, list(options_known))
+        options[key] = _value(f"{name}:{key}", options_known[key], value)
     return Spec(name, options)
 
 
@@ -347,10 +347,10 @@ def settings(spec: Spec, convention: str = "default") -> dict[str, Any]:
             f"it defines: {', '.join(conventional(convention))}",
             fix="--convention default",
         )
-    known = options_of(registry.resolve("criterion", spec.name))
+    declared = options_of(registry.resolve("criterion", spec.name))
     return {
         key: spec.options.get(key, (implied or {}).get(key, option.default))
-        for key, option in known.items()
+        for key, option in declared.items()
     }
 
 
@@ -412,13 +412,13 @@ def plan(spec: Spec | str, graph: LayerGraph, *, convention: str = "default") ->
     spec = parse(spec)
     supplied = ".py:" in spec.name
     with guarded(f"criterion {spec}") if supplied else nullcontext():
-        made = registry.resolve("criterion", spec.name)(graph, **settings(spec, convention))
-    if isinstance(made, CriterionPlan):
-        return made
-    if isinstance(made, Rule):
-        return CriterionPlan(made.selection, lambda _: made)
+        criterion = registry.resolve("criterion", spec.name)(graph, **settings(spec, convention))
+    if isinstance(criterion, CriterionPlan):
+        return criterion
+    if isinstance(criterion, Rule):
+        return CriterionPlan(criterion.selection, lambda _: criterion)
     raise HardcaseError(
-        f"criterion {spec.name} returned {type(made).__name__}; it must return a Rule or a Plan."
+        f"criterion {spec.name} returned {type(criterion).__name__}; it must return a Rule or a Plan."
     )
 
 
@@ -494,11 +494,11 @@ def build_criteria(
 
 def _found(rule: Rule) -> dict[str, Any]:
     """Notes that need training data: bounds, singular classes, and small samples."""
-    found = {name: getattr(rule, name) for name in ("lower", "upper") if hasattr(rule, name)}
+    figures = {name: getattr(rule, name) for name in ("lower", "upper") if hasattr(rule, name)}
     model = getattr(rule, "model", None)
     if isinstance(model, Likelihood | Mahalanobis):
-        found |= fit_notes(model)
-    return found
+        figures |= fit_notes(model)
+    return figures
 
 
 # A criterion's `choose` draws an uncovered target for each row (a unit, a corner, a section, a
@@ -544,7 +544,7 @@ KEPT = 2**26
 def specs_of(criteria: str | Sequence[str | Spec]) -> list[Spec]:
     if isinstance(criteria, str):
         return parse_list(criteria)
-    return [parse(one) for one in criteria]
+    return [parse(criterion) for criterion in criteria]
 
 
 def layer_graph(subject: Model, images: Images) -> LayerGraph:
@@ -582,9 +582,9 @@ def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
     if not steady(subject.device):
         most = max(256, min(4096, 2**26 // images.x[:1].numel()))
     if all(hasattr(tap, "width") for tap in taps.values()):
-        kept = sum(getattr(tap, "width", 0) for tap in taps.values())
+        width = sum(getattr(tap, "width", 0) for tap in taps.values())
     else:  # another's tap: nobody knows what it keeps
         with torch.no_grad():
-            seen = subject(from_bytes(images.x[:1]).to(subject.device), taps).activations
-        kept = sum(value.shape[1] if value.ndim > 1 else 1 for value in seen.values())
-    return max(16, min(most, KEPT // max(1, kept)) // 16 * 16)
+            activations = subject(from_bytes(images.x[:1]).to(subject.device), taps).activations
+        width = sum(value.shape[1] if value.ndim > 1 else 1 for value in activations.values())
+    return max(16, min(most, KEPT // max(1, width)) // 16 * 16)

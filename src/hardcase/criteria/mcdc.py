@@ -66,13 +66,13 @@ class PatternSet:
         At most p·log2(p)/2 of them exist.
         """
         keys = keys_of(self.signs.shape[1])
-        found = [torch.empty(3, 0, dtype=torch.int64)]
+        edges_ = [torch.empty(3, 0, dtype=torch.int64)]
         for part in chunks(len(self.hashes), max(1, CELLS // max(1, len(keys)))):
             wanted = self.hashes[part, None] + keys
             place = torch.searchsorted(self.hashes, wanted).clamp_max(len(self.hashes) - 1)
             row, unit = ((self.hashes[place] == wanted) & ~self.signs[part]).nonzero(as_tuple=True)
-            found.append(torch.stack([row + part.start, place[row, unit], unit]))
-        low, high, unit = torch.cat(found, 1)
+            edges_.append(torch.stack([row + part.start, place[row, unit], unit]))
+        low, high, unit = torch.cat(edges_, 1)
         return low, high, unit
 
 
@@ -94,10 +94,10 @@ def groups_of_many(of_row: Int[Tensor, " n"]) -> list[Int[Tensor, "g l"]]:
 
 
 def matches(
-    wanted: Int[Tensor, "m w"], known: Int[Tensor, " n"]
+    wanted: Int[Tensor, "m w"], hashes: Int[Tensor, " n"]
 ) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
-    """Every (row of `wanted`, place in `known`) where the row names that hash."""
-    ordered, order = known.sort(stable=True)
+    """Every (row of `wanted`, place in `hashes`) where the row names that hash."""
+    ordered, order = hashes.sort(stable=True)
     left = torch.searchsorted(ordered, wanted.contiguous())
     right = torch.searchsorted(ordered, wanted.contiguous(), right=True)
     counts = (right - left).flatten()
@@ -213,10 +213,10 @@ def cover_set(
     # millions.
     counts = patterns.counts()
     if kind.startswith("value"):
-        found = torch.zeros(split.shape, dtype=torch.bool)
+        covered = torch.zeros(split.shape, dtype=torch.bool)
         for table in groups_of_many(patterns.of_row):
-            found |= _cover_alike(kind, factor, conditions, decisions, table)
-        return found, int((counts * (counts - 1) // 2).sum())
+            covered |= _cover_alike(kind, factor, conditions, decisions, table)
+        return covered, int((counts * (counts - 1) // 2).sum())
     low, high, unit = patterns.edges()
     sides = _decision_sides(kind, decisions, patterns)
     hits = torch.zeros(split.shape, dtype=torch.int32)
@@ -251,10 +251,10 @@ def _resized(
 ) -> Bool[Tensor, "e t"]:
     hit = torch.zeros(len(a), sides.shape[2], dtype=torch.bool)
     for most, least in ((sides[0], sides[1]), (sides[2], sides[3])):
-        for one, other in ((a, b), (b, a)):
+        for first, other in ((a, b), (b, a)):
             # The best pair of two groups is the largest of one against the smallest of the other:
             # if these do not reach the factor, no pair does.
-            hit |= (most[one] >= factor * least[other]) & (most[one] > least[other])
+            hit |= (most[first] >= factor * least[other]) & (most[first] > least[other])
     return hit
 
 
@@ -344,14 +344,14 @@ class Independence:
     def gain(self, batch: ActivationBatch, memory: Rows) -> Float[Tensor, " m"]:
         """How many pairs the row alone would newly cover, together with any stored row."""
         rows = self._rows(batch)
-        known = memory.all()
+        stored = memory.all()
         gain = torch.zeros(len(batch))
         good = batch.matrix(self.selection).isfinite().all(1).cpu()
         for split, covered in zip(self.splits, self.covered(memory), strict=True):
-            row, other = self._partners(rows, known, split)
+            row, other = self._partners(rows, stored, split)
             shown = torch.zeros(len(batch), covered.numel(), dtype=torch.int16)
             for part in chunks(len(row), max(1, CELLS // covered.numel())):
-                hit = self._show(split, rows["values"][row[part]], known["values"][other[part]])
+                hit = self._show(split, rows["values"][row[part]], stored["values"][other[part]])
                 shown.index_add_(0, row[part], hit.flatten(1).to(torch.int16))
             gain += ((shown > 0) & ~covered.flatten()).sum(1)
         return gain.where(good, 0).to(batch.device)
@@ -379,7 +379,7 @@ class Independence:
 
     def result(self, memory: Rows) -> CoverageResult:
         cells, qualified = self._digest(memory)
-        covered = sum(int(found.sum()) for found in cells)
+        covered = sum(int(cell.sum()) for cell in cells)
         total = sum(split.cells for split in self.splits)
         detail = {"qualified input pairs": qualified, "inputs": len(memory)}
         return CoverageResult.ratio(covered, total, **detail)
@@ -390,19 +390,19 @@ class Independence:
     def _digest(self, memory: Rows) -> tuple[list[Bool[Tensor, "s t"]], int]:
         """What is covered by the rows so far; rows that came since are worked in."""
         nothing = ([torch.zeros(split.shape, dtype=torch.bool) for split in self.splits], 0)
-        done, found = memory.digest or (-1, nothing)
+        done, cells = memory.digest or (-1, nothing)
         if done < len(memory):
-            found = self._found(memory.all(), done, found)
-            memory.digest = (len(memory), found)
-        return found
+            cells = self._found(memory.all(), done, cells)
+            memory.digest = (len(memory), cells)
+        return cells
 
     def _found(
-        self, rows: State, done: int, known: tuple[list[Tensor], int]
+        self, rows: State, done: int, stored: tuple[list[Tensor], int]
     ) -> tuple[list[Bool[Tensor, "s t"]], int]:
         values = rows["values"]
         if self.pairs == "all":
-            found = [cover_set(self.kind, self.factor, split, values) for split in self.splits]
-            return [covered for covered, _ in found], sum(count for _, count in found)
+            cells = [cover_set(self.kind, self.factor, split, values) for split in self.splits]
+            return [covered for covered, _ in cells], sum(count for _, count in cells)
         tests, seeds = (flag.nonzero().squeeze(1) for flag in (~rows["seed"], rows["seed"]))
         a, b = matches(rows["id"][tests, None], rows["id"][seeds])
         test, seed = tests[a], seeds[b]
@@ -410,8 +410,8 @@ class Independence:
         fresh = (test >= done) | (seed >= done)
         test = test[fresh]
         seed = seed[fresh]
-        covered = list(known[0])
-        count = known[1]
+        covered = list(stored[0])
+        count = stored[1]
         wanted = int(self.kind.startswith("sign"))
         for i, split in enumerate(self.splits):
             for part in chunks(len(test), max(1, CELLS // split.cells)):
@@ -443,29 +443,29 @@ class Independence:
         return {"values": values, "id": ids, "seed": seeds}
 
     def _partners(
-        self, rows: State, known: State, split: LayerPair
+        self, rows: State, stored: State, split: LayerPair
     ) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
         """Rows and stored rows that may form a qualifying pair."""
         if self.pairs == "seed-test":
-            row, other = matches(rows["id"][:, None], known["id"])
-            mixed = rows["seed"][row] != known["seed"][other]
+            row, other = matches(rows["id"][:, None], stored["id"])
+            mixed = rows["seed"][row] != stored["seed"][other]
             return row[mixed], other[mixed]
         signs = split.conditions(rows["values"]) > 0
-        seen = split.conditions(known["values"]) > 0
+        active = split.conditions(stored["values"]) > 0
         wanted = hash_signs(signs)[:, None]
         if self.kind.startswith("sign"):
             keys = keys_of(signs.shape[1])
             wanted = torch.where(signs, wanted - keys, wanted + keys)
-        return matches(wanted, hash_signs(seen))
+        return matches(wanted, hash_signs(active))
 
     def _anchors(self, batch: ActivationBatch, memory: Rows) -> Float[Tensor, "m u"]:
         """The values of each row's seed; not-a-number while the image is unknown."""
-        own = self._rows(batch)
+        rows_here = self._rows(batch)
         rows = memory.all()
-        values = torch.full(own["values"].shape, torch.nan)
-        row, other = matches(own["id"][:, None], rows["id"].where(rows["seed"], -2))
+        values = torch.full(rows_here["values"].shape, torch.nan)
+        row, other = matches(rows_here["id"][:, None], rows["id"].where(rows["seed"], -2))
         values[row] = rows["values"][other].float()
-        values[own["seed"]] = own["values"][own["seed"]].float()
+        values[rows_here["seed"]] = rows_here["values"][rows_here["seed"]].float()
         return values.to(batch.device)
 
 

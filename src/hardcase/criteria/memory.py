@@ -85,8 +85,8 @@ class Bits:
         )
         drawn = row * self.columns + place
         cells = rows[row] * self.columns + place
-        known = cells.to(self.table.device)
-        free = self.table[known // self.columns, known % self.columns + 1].cpu() == 0
+        cells_here = cells.to(self.table.device)
+        free = self.table[cells_here // self.columns, cells_here % self.columns + 1].cpu() == 0
         first = free.int().argmax(1, keepdim=True)
         picked = cells.gather(1, first).squeeze(1)
         missed = (~free.any(1)).nonzero().squeeze(1)
@@ -239,8 +239,8 @@ class Rows:
         return joined
 
     def all(self) -> State:
-        own = self.own()
-        return {name: torch.cat([self.base[name], own[name]]) for name in self.empty}
+        fresh = self.own()
+        return {name: torch.cat([self.base[name], fresh[name]]) for name in self.empty}
 
     def fork(self) -> Rows:
         return Rows(self.empty, self.all(), self.digest)

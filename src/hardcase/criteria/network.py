@@ -83,18 +83,18 @@ class LayerGraph:
     layers: tuple[Layer, ...]
 
     def named(self, names: Sequence[str]) -> tuple[Layer, ...]:
-        known = {layer.name: layer for layer in self.layers}
-        missing = [name for name in names if name not in known]
+        by_name = {layer.name: layer for layer in self.layers}
+        missing = [name for name in names if name not in by_name]
         if missing:
-            raise choice("layer", missing[0], list(known))
-        return tuple(known[name] for name in names)
+            raise choice("layer", missing[0], list(by_name))
+        return tuple(by_name[name] for name in names)
 
     def of_kind(self, *kinds: LayerKind) -> tuple[Layer, ...]:
         return tuple(layer for layer in self.layers if layer.kind in kinds)
 
     def prefixed(self, prefix: str) -> LayerGraph:
         """The same layers under other names: a run shows those of a peer as ``peer0/NAME``."""
-        return LayerGraph(tuple(replace(one, name=prefix + one.name) for one in self.layers))
+        return LayerGraph(tuple(replace(layer, name=prefix + layer.name) for layer in self.layers))
 
 
 def trace_layers(subject: Layered, x: Float[Tensor, "m c h w"]) -> LayerGraph:
@@ -115,10 +115,10 @@ def trace_layers(subject: Layered, x: Float[Tensor, "m c h w"]) -> LayerGraph:
         >>> [layer.name for layer in graph.layers]
         ['mean', 'relu', 'out']
     """
-    few, more = (_run(subject, x[:1].expand(rows, -1, -1, -1)) for rows in (_FEW, _MORE))
+    small_batch, more = (_run(subject, x[:1].expand(rows, -1, -1, -1)) for rows in (_FEW, _MORE))
     modules = dict(subject.layers())
     layers = list[Layer]()
-    for name, shape in few.items():
+    for name, shape in small_batch.items():
         layer = _layer(name, modules[name.split("#")[0]], shape, more.get(name, ()), layers)
         if layer is not None:
             layers.append(layer)
@@ -155,24 +155,24 @@ def _run(subject: Layered, x: Tensor) -> dict[str, tuple[int, ...]]:
 def _layer(
     name: str,
     module: nn.Module,
-    few: tuple[int, ...],
+    small_batch: tuple[int, ...],
     more: tuple[int, ...],
     before: Sequence[Layer],
 ) -> Layer | None:
-    sizes = enumerate(zip(few, more, strict=False))
+    sizes = enumerate(zip(small_batch, more, strict=False))
     grown = [axis for axis, (a, b) in sizes if b == a * _MORE // _FEW and a != b]
-    if len(few) != len(more) or len(grown) != 1:
+    if len(small_batch) != len(more) or len(grown) != 1:
         return None
     kind = _kind(module)
-    windows = few[0] // _FEW
-    if grown[0] == 0 and few[0] == _FEW:
-        shape = few[1:]
+    windows = small_batch[0] // _FEW
+    if grown[0] == 0 and small_batch[0] == _FEW:
+        shape = small_batch[1:]
         rows = 0
-    elif grown[0] == 0 and few[0] == windows * _FEW:
-        shape = (windows, *few[1:])
+    elif grown[0] == 0 and small_batch[0] == windows * _FEW:
+        shape = (windows, *small_batch[1:])
         rows = -windows
-    elif grown[0] == 1 and few[1] == _FEW:
-        shape = (few[0], *few[2:])
+    elif grown[0] == 1 and small_batch[1] == _FEW:
+        shape = (small_batch[0], *small_batch[2:])
         rows = 1
     else:
         return None
@@ -274,8 +274,8 @@ def channel_means(layer: Layer, values: Tensor) -> Float[Tensor, "m c"]:
 
 def row_extremes(values: Float[Tensor, "m *shape"]) -> Float[Tensor, "m 2"]:
     """The least and the greatest value of each row."""
-    whole = values.flatten(1)
-    return torch.stack([whole.amin(1), whole.amax(1)], 1)
+    flat_values = values.flatten(1)
+    return torch.stack([flat_values.amin(1), flat_values.amax(1)], 1)
 
 
 # Which units count, and how values are scaled.

@@ -126,9 +126,11 @@ class Strongest:
 
     def observe(self, batch: ActivationBatch, memory: Bits) -> None:
         shape = (self.selection.units + 1, 1)
-        found = torch.zeros(shape, dtype=torch.bool, device=batch.device)
-        found[batch.top(self.selection, self.k)] = True  # -1, no unit, falls on the spare last row
-        memory.cover(found[:-1])
+        strongest = torch.zeros(shape, dtype=torch.bool, device=batch.device)
+        strongest[batch.top(self.selection, self.k)] = (
+            True  # -1, no unit, falls on the spare last row
+        )
+        memory.cover(strongest[:-1])
 
     def gain(self, batch: ActivationBatch, memory: Bits) -> Scores:
         free = ~memory.covered()[:, 0].to(batch.device)
@@ -160,8 +162,8 @@ class Combinations:
         memory.add(*self._hashes(batch))
 
     def gain(self, batch: ActivationBatch, memory: Patterns) -> Scores:
-        hashes, known = self._hashes(batch)
-        return (memory.news(hashes).to(batch.device) & known).float()
+        hashes, valid = self._hashes(batch)
+        return (memory.news(hashes).to(batch.device) & valid).float()
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Patterns) -> dict[str, Tensor]:
         """Any unit: raising it changes the combination unless it is strong already."""
@@ -328,9 +330,9 @@ class Sections:
                         values, low, out=torch.empty(values.shape, device=values.device)
                     )
                     if extremes.clean:  # few units leave their range: only these are compared
-                        some = exceeding[units].nonzero().squeeze(1)
-                        inside = within(values[some], top[some])
-                        place[some] = torch.where(inside, place[some], -torch.inf)
+                        units_over = exceeding[units].nonzero().squeeze(1)
+                        inside = within(values[units_over], top[units_over])
+                        place[units_over] = torch.where(inside, place[units_over], -torch.inf)
                     else:
                         place = torch.where(within(values, top), place, -torch.inf)
                     place = place.div_(width)  # widths above the least value; below it: 0
@@ -412,7 +414,7 @@ def kmnc(
         constant: Units without a range are left out, never hit, or filled when hit.
     """
     _at_least_one("kmnc", "k", k)
-    return _by_range(selection, lambda known: Sections(selection, known, k, cuts, top, constant))
+    return _by_range(selection, lambda ranges: Sections(selection, ranges, k, cuts, top, constant))
 
 
 @_profiled("nbc")
@@ -431,7 +433,7 @@ def nbc(
         count: What is counted.
     """
     return _by_range(
-        selection, lambda known: BoundarySections(selection, known, "both", widen, equal, count)
+        selection, lambda ranges: BoundarySections(selection, ranges, "both", widen, equal, count)
     )
 
 
@@ -442,7 +444,7 @@ def snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none") -> 
     Share of units that exceed their greatest training value for any input.
     """
     return _by_range(
-        selection, lambda known: BoundarySections(selection, known, "above", widen, equal)
+        selection, lambda ranges: BoundarySections(selection, ranges, "above", widen, equal)
     )
 
 
@@ -454,7 +456,7 @@ def layer_snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none
     detail.
     """
     return _by_range(
-        selection, lambda known: LayerBoundarySections(selection, known, "above", widen, equal)
+        selection, lambda ranges: LayerBoundarySections(selection, ranges, "above", widen, equal)
     )
 
 

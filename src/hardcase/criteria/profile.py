@@ -98,8 +98,8 @@ class Memo:
         """Return the cached result of `make` for `key`."""
         if key not in self._made:
             self._made[key] = make()
-        made: Made = self._made[key]
-        return made
+        value: Made = self._made[key]
+        return value
 
 
 class ActivationBatch:
@@ -164,14 +164,14 @@ class ActivationBatch:
         def top() -> Tensor:
             clean = self.extremes(selection).clean
             layers = self.layers(selection)
-            found = dict[int, Tensor]()
+            places_by_layer = dict[int, Tensor]()
             for alike in self._alike(selection):
                 values = layers[alike[0]]
                 if len(alike) > 1:
                     values = torch.stack([layers[i] for i in alike], 1).flatten(0, 1)
                 places = torch.unflatten(strongest(values, k, clean=clean), 0, (-1, len(alike)))
-                found |= zip(alike, places.unbind(1))
-            top = torch.stack([found[i] for i in range(len(layers))], 1)
+                places_by_layer |= zip(alike, places.unbind(1))
+            top = torch.stack([places_by_layer[i] for i in range(len(layers))], 1)
             starts = constant(selection.starts, top.dtype, top.device)[:, None]
             return torch.where(top < 0, top, top + starts)
 
@@ -461,12 +461,12 @@ def fit_profile(
     }
     classes = torch.cat(predicted).cpu().clone()
     traces = {s: Traces(torch.cat(values).clone(), classes, images.y) for s, values in kept.items()}
-    seen = {
+    chunk = {
         _trace_key(s): t.measured(device=device) if s in needs.distances else t
         for s, t in traces.items()
     }
     return Profile(
-        subject.hash, images.hash, f"{images.name}/{images.split}", len(images), by_layer, seen
+        subject.hash, images.hash, f"{images.name}/{images.split}", len(images), by_layer, chunk
     )
 
 
@@ -478,9 +478,9 @@ def _trace_key(selection: Selection) -> str:
     return f"{'+'.join(selection.names)}|{selection.mode}"
 
 
-def _by_layer(selection: Selection, whole: Range) -> dict[str, Range]:
+def _by_layer(selection: Selection, joined: Range) -> dict[str, Range]:
     columns = [
-        torch.split(getattr(whole, name), list(selection.widths)) for name in Range.__slots__
+        torch.split(getattr(joined, name), list(selection.widths)) for name in Range.__slots__
     ]
     layers = zip(selection.names, *columns, strict=True)
     return {

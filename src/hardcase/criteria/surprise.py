@@ -107,17 +107,17 @@ def _whitening(
         return whiten, float(root.diagonal().log().sum()), covariance.new_empty(0, units)
     variance, directions = torch.linalg.eigh(covariance)
     across, along = directions.t().split([units - rank, rank])
-    kept = variance[units - rank :]
-    return along / kept.sqrt()[:, None], float(kept.log().sum() / 2), across
+    largest = variance[units - rank :]
+    return along / largest.sqrt()[:, None], float(largest.log().sum() / 2), across
 
 
 def _rank(covariance: Float[Tensor, "d d"]) -> int:
     """The rank of the correlations, so that units of other scales count alike."""
     scale = covariance.diagonal().sqrt()
-    known = scale > 0
+    positive = scale > 0
     # Rank of the correlations, not of the covariances: a unit with small outputs is no less a
     # direction than one with large outputs.
-    correlation = (covariance / scale / scale[:, None])[known][:, known]
+    correlation = (covariance / scale / scale[:, None])[positive][:, positive]
     if not len(correlation):
         return 0
     values = torch.linalg.eigvalsh(correlation)
@@ -231,16 +231,16 @@ class ReferencePoints:
         blocks = least.topk(CANDIDATES + 1, dim=1, largest=False, sorted=True)
         number = torch.arange(BLOCK, device=points.device)
         inside = (blocks.indices[:, :-1, None] * BLOCK + number).flatten(1)
-        few = approximate.gather(1, inside).topk(CANDIDATES + 1, dim=1, largest=False, sorted=True)
-        places = inside.gather(1, few.indices[:, :-1])
+        best = approximate.gather(1, inside).topk(CANDIDATES + 1, dim=1, largest=False, sorted=True)
+        places = inside.gather(1, best.indices[:, :-1])
         places = places.clamp_max(len(self.values) - 1).sort(1).values
-        rival = torch.minimum(blocks.values[:, -1], few.values[:, -1])
+        rival = torch.minimum(blocks.values[:, -1], best.values[:, -1])
         # Rounding of a product of d terms, with some to spare, times the largest value it can have:
         # two candidates nearer than twice that may stand in the wrong order.
         reach = self.half[: len(self.values)].amax()
         size = (points - self.centre).norm(dim=1) * (2 * reach).sqrt() + reach
         error = (points.shape[1] + 4) * torch.finfo(points.dtype).eps * size
-        return places, ~(rival - few.values[:, 0] > 2 * error)
+        return places, ~(rival - best.values[:, 0] > 2 * error)
 
     def _brute(self, points: Tensor, skip: Int[Tensor, " m"] | None) -> tuple[Tensor, Tensor]:
         distance = torch.cdist(points, self.values, compute_mode="donot_use_mm_for_euclid_dist")
@@ -347,8 +347,8 @@ def _per_class(
     for label, rows in enumerate(torch.split(order, counts)):
         if len(rows) and label in models:
             model = models[label]
-            known = model.traces if isinstance(model, Gaussian) else model.values
-            for part in chunks(len(rows), max(TILE, ROOM // len(known))):
+            values = model.traces if isinstance(model, Gaussian) else model.values
+            for part in chunks(len(rows), max(TILE, ROOM // len(values))):
                 yield label, rows[part]
 
 
@@ -518,8 +518,8 @@ class Distance:
 
     def training(self) -> Float[Tensor, " n"]:
         """Distance of each training trace to its class over that to other classes."""
-        known = self.own.isfinite()
-        return self.own[known] / self.other[known]
+        finite = self.own.isfinite()
+        return self.own[finite] / self.other[finite]
 
 
 @dataclass(frozen=True)

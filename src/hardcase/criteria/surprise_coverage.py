@@ -59,10 +59,10 @@ class MeanSurprise:
 
     def gain(self, batch: ActivationBatch, memory: Accumulated) -> Scores:
         """By how much the row alone would change the mean."""
-        seen = memory.total()
+        total = memory.total()
         surprise = surprise_of(batch, self.selection, self.model)
-        mean = (seen["sum"] / seen["count"].clamp_min(1)).to(batch.device)
-        change = (surprise.double() - mean) / (seen["count"].to(batch.device) + 1)
+        mean = (total["sum"] / total["count"].clamp_min(1)).to(batch.device)
+        change = (surprise.double() - mean) / (total["count"].to(batch.device) + 1)
         return change.where(surprise.isfinite(), 0).float()
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Accumulated) -> dict[str, Tensor]:
@@ -74,9 +74,9 @@ class MeanSurprise:
         return surprise.where(surprise.isfinite(), 0)
 
     def result(self, memory: Accumulated) -> CoverageResult:
-        seen = {name: float(value) for name, value in memory.total().items()}
-        detail = {"inputs": int(seen["count"]), "without surprise": int(seen["without"])}
-        return CoverageResult(seen["sum"] / max(seen["count"], 1), detail=detail)
+        total = {name: float(value) for name, value in memory.total().items()}
+        detail = {"inputs": int(total["count"]), "without surprise": int(total["without"])}
+        return CoverageResult(total["sum"] / max(total["count"], 1), detail=detail)
 
 
 @dataclass(frozen=True)
@@ -234,10 +234,10 @@ def _coverage(
         averaged = mean(graph, **options)
 
         def rule(profile: Profile | None) -> SurpriseBuckets:
-            known = averaged.make(profile)
-            assert isinstance(known, MeanSurprise)
-            low, high = _bounds(known.model, {"lower": lower, "upper": upper})
-            return SurpriseBuckets(known.selection, known.model, low, high, n)
+            fitted = averaged.make(profile)
+            assert isinstance(fitted, MeanSurprise)
+            low, high = _bounds(fitted.model, {"lower": lower, "upper": upper})
+            return SurpriseBuckets(fitted.selection, fitted.model, low, high, n)
 
         return replace(averaged, make=rule)
 
@@ -258,22 +258,22 @@ dsc = _coverage("dsc", "Distance-based", dsa, paper=_SURPRISE, cite="kim2019surp
 mdsc = _coverage("mdsc", "Mahalanobis-based", mdsa, paper=_MDSA, cite="kim2020mdsa")
 
 
-def _bounds(model: SurpriseModel, given: dict[str, float | str]) -> tuple[float, float]:
+def _bounds(model: SurpriseModel, limits: dict[str, float | str]) -> tuple[float, float]:
     """The lower and the upper bound, from the training traces where they are ``train``."""
-    if "train" in given.values():
-        seen = model.training()
-        seen = seen[seen.isfinite()]
-        if not len(seen):
+    if "train" in limits.values():
+        surprise = model.training()
+        surprise = surprise[surprise.isfinite()]
+        if not len(surprise):
             raise HardcaseError(
                 "the training traces have no surprise of their own, so bounds must be given.",
                 fix="lower=0,upper=...",
             )
-        trained = {"lower": float(seen.amin()), "upper": float(seen.amax())}
-        given |= {name: trained[name] for name in given if given[name] == "train"}
+        trained = {"lower": float(surprise.amin()), "upper": float(surprise.amax())}
+        limits |= {name: trained[name] for name in limits if limits[name] == "train"}
     try:
-        lower, upper = map(float, given.values())
+        lower, upper = map(float, limits.values())
     except ValueError as error:
-        raise HardcaseError(f"bounds {given} are neither numbers nor 'train'.") from error
+        raise HardcaseError(f"bounds {limits} are neither numbers nor 'train'.") from error
     if not upper > lower:
         raise HardcaseError(
             f"surprise coverage needs lower < upper; they are {lower:g} and {upper:g}.",

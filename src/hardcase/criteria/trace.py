@@ -53,10 +53,10 @@ class Dispersion:
     def observe(self, batch: ActivationBatch, memory: Accumulated) -> None:
         distance = self._distance(batch)
         labels = self._labels(batch)
-        known = distance.isfinite()
+        finite = distance.isfinite()
         sums = torch.zeros(len(self.centres), dtype=torch.float64, device=batch.device)
-        total = sums.index_add(0, labels[known], distance[known].double())
-        memory.add({"sum": total, "count": labels[known].bincount(minlength=len(sums)).double()})
+        total = sums.index_add(0, labels[finite], distance[finite].double())
+        memory.add({"sum": total, "count": labels[finite].bincount(minlength=len(sums)).double()})
 
     def gain(self, batch: ActivationBatch, memory: Accumulated) -> Scores:
         """By how much the row alone would change the value."""
@@ -81,15 +81,15 @@ class Dispersion:
         return distance.where(distance.isfinite(), 0)
 
     def result(self, memory: Accumulated) -> CoverageResult:
-        seen = memory.total()
-        means = (seen["sum"] / seen["count"]).tolist()
+        total = memory.total()
+        means = (total["sum"] / total["count"]).tolist()
         by_class = {
-            str(label): mean for label, mean in enumerate(means) if seen["count"][label] > 0
+            str(label): mean for label, mean in enumerate(means) if total["count"][label] > 0
         }
         lost = int(self.centres.isnan().any(1).sum())
-        inputs = int(seen["count"].sum())
+        inputs = int(total["count"].sum())
         detail = {"inputs": inputs, "classes": by_class, "without centre": lost}
-        return CoverageResult(float(_mean(seen)), detail=detail)
+        return CoverageResult(float(_mean(total)), detail=detail)
 
     def _labels(self, batch: ActivationBatch) -> Int[Tensor, " m"]:
         if batch.labels is None:
@@ -103,10 +103,10 @@ class Dispersion:
         return step.square().sum(1).clamp_min(1e-24).sqrt()
 
 
-def _mean(seen: State) -> Tensor:
-    some = seen["count"] > 0
-    means = torch.where(some, seen["sum"] / seen["count"].clamp_min(1), 0)
-    return means.sum() / some.sum().clamp_min(1)
+def _mean(total: State) -> Tensor:
+    nonempty = total["count"] > 0
+    means = torch.where(nonempty, total["sum"] / total["count"].clamp_min(1), 0)
+    return means.sum() / nonempty.sum().clamp_min(1)
 
 
 # A. Odena, C. Olsson, D. Andersen, I. Goodfellow, "TensorFuzz: debugging neural networks with
@@ -161,10 +161,10 @@ class NovelVectors:
     ) -> Float[Tensor, "k d"]:
         """What is kept once `vectors` have come one by one to those in `kept`."""
         for part in chunks(len(vectors), 1024):
-            some = vectors[part]
-            some = some[_squared(some, kept) > self.threshold]
-            gap = torch.cdist(some, some, compute_mode="donot_use_mm_for_euclid_dist")
-            kept = torch.cat([kept, some[_first_come(gap.square() <= self.threshold)]])
+            candidates = vectors[part]
+            candidates = candidates[_squared(candidates, kept) > self.threshold]
+            gap = torch.cdist(candidates, candidates, compute_mode="donot_use_mm_for_euclid_dist")
+            kept = torch.cat([kept, candidates[_first_come(gap.square() <= self.threshold)]])
         return kept
 
 
@@ -250,19 +250,19 @@ class TraceVariance:
     def observe(self, batch: ActivationBatch, memory: Accumulated) -> None:
         state = dict[str, Tensor]()
         for i, values in enumerate(batch.layers(self.selection)):
-            known = values[values.isfinite().all(1)].double()
-            mean = known.mean(0) if len(known) else known.new_zeros(values.shape[1])
-            state |= {f"count{i}": torch.tensor([len(known)]).double(), f"mean{i}": mean}
-            state[f"spread{i}"] = (known - mean).t() @ (known - mean)
+            finite = values[values.isfinite().all(1)].double()
+            mean = finite.mean(0) if len(finite) else finite.new_zeros(values.shape[1])
+            state |= {f"count{i}": torch.tensor([len(finite)]).double(), f"mean{i}": mean}
+            state[f"spread{i}"] = (finite - mean).t() @ (finite - mean)
         memory.add(state)
 
     def gain(self, batch: ActivationBatch, memory: Accumulated) -> Scores:
         """By how much the row alone would change the value."""
-        seen = memory.total()
+        total = memory.total()
         gain = torch.zeros(len(batch), dtype=torch.float64, device=batch.device)
         for i, values in enumerate(batch.layers(self.selection)):
             count, mean, spread = (
-                seen[f"{name}{i}"].to(batch.device) for name in ("count", "mean", "spread")
+                total[f"{name}{i}"].to(batch.device) for name in ("count", "mean", "spread")
             )
             step = values.double() - mean
             now = (spread / count.clamp_min(1)).abs().mean()
@@ -278,10 +278,10 @@ class TraceVariance:
 
     def pull(self, batch: ActivationBatch, targets: Targets, memory: Accumulated) -> Scores:
         """To first order what a row adds: its products of deviations, signed by covariance."""
-        seen = memory.total()
+        total = memory.total()
         score = torch.zeros(len(batch), device=batch.device)
         for i, values in enumerate(batch.layers(self.selection)):
-            mean, spread = (seen[f"{name}{i}"].to(batch.device) for name in ("mean", "spread"))
+            mean, spread = (total[f"{name}{i}"].to(batch.device) for name in ("mean", "spread"))
             diagonal = torch.eye(len(spread), device=batch.device)
             signs = (spread.sign() + (spread == 0) * diagonal).float()
             step = values - mean.float()
@@ -289,9 +289,9 @@ class TraceVariance:
         return score.where(score.isfinite(), 0)
 
     def result(self, memory: Accumulated) -> CoverageResult:
-        seen = memory.total()
+        total = memory.total()
         sizes = [
-            (seen[f"spread{i}"] / seen[f"count{i}"].clamp_min(1)).abs().mean().item()
+            (total[f"spread{i}"] / total[f"count{i}"].clamp_min(1)).abs().mean().item()
             for i in range(len(self.selection.widths))
         ]
         layers = dict(zip(self.selection.names, sizes, strict=True))

@@ -295,14 +295,14 @@ def read_folder(
 def image_files(root: Path) -> list[Path]:
     """The image files below `root` in natural order, hidden ones left out."""
     with reading(f"cannot list the files in {root}"):
-        found = [
+        files = [
             file
             for file in root.rglob("*")
             if file.suffix.lower() in SUFFIXES
             and file.is_file()
             and not _hidden(file.relative_to(root))
         ]
-    return sorted(found, key=lambda file: natural(file.relative_to(root).as_posix()))
+    return sorted(files, key=lambda file: natural(file.relative_to(root).as_posix()))
 
 
 def _hidden(path: Path) -> bool:
@@ -310,13 +310,13 @@ def _hidden(path: Path) -> bool:
 
 
 def _labels_by_folder(
-    path: Path, found: list[tuple[str, Path]], classes: tuple[str, ...]
+    path: Path, files: list[tuple[str, Path]], classes: tuple[str, ...]
 ) -> Labels:
-    places = [file.relative_to(path / part).parts for part, file in found]
-    loose = [file for (_, file), parts in zip(found, places) if len(parts) == 1]
+    places = [file.relative_to(path / part).parts for part, file in files]
+    loose = [file for (_, file), parts in zip(files, places) if len(parts) == 1]
     if loose:
         raise HardcaseError(
-            f"{len(loose)} of {len(found)} images in {path} lie in no class folder, the first is"
+            f"{len(loose)} of {len(files)} images in {path} lie in no class folder, the first is"
             f" {loose[0]}.",
             "The folder that holds an image names its class.",
             fix="move them into class folders, or for names such as 7_photo.png:"
@@ -392,14 +392,14 @@ def rows_of_split(rows: Sequence[dict[str, str]], split: str) -> list[int]:
     return [i for part in parts for i, row in enumerate(rows) if row["split"] in (part, "")]
 
 
-def first_key(table: Sequence[str] | dict[str, Any], known: Sequence[str], name: str) -> str:
+def first_key(table: Sequence[str] | dict[str, Any], names: Sequence[str], name: str) -> str:
     """The first of the known names that a table has."""
     present = list(table)
-    match = next((key for key in known if key in present), None)
+    match = next((key for key in names if key in present), None)
     if match is None:
         raise HardcaseError(
-            f"{name} has no {' or '.join(known[:3])}; it has {', '.join(map(str, present))}.",
-            fix=f"call it {known[0]}",
+            f"{name} has no {' or '.join(names[:3])}; it has {', '.join(map(str, present))}.",
+            fix=f"call it {names[0]}",
         )
     return match
 

@@ -474,12 +474,12 @@ def verify(wanted: PublicSet, parts: Parts) -> dict[str, str]:
             raise HardcaseError(
                 f"{split} labels range over {y.min()}..{y.max()} for {classes} classes"
             )
-        found = content_hash((x, y))
-        if wanted.hashes.get(split, found) != found:
+        actual = content_hash((x, y))
+        if wanted.hashes.get(split, actual) != actual:
             raise HardcaseError(
-                f"the {split} images are not those of {wanted.name}: their hash is {found}"
+                f"the {split} images are not those of {wanted.name}: their hash is {actual}"
             )
-        hashes[split] = found
+        hashes[split] = actual
     return hashes
 
 

@@ -229,15 +229,15 @@ def check_labels(images: ImageSet, where: str) -> None:
         )
 
 
-def spec_options(what: str, known: Choices, query: str) -> dict[str, str]:
+def spec_options(what: str, choices: Choices, query: str) -> dict[str, str]:
     """The options after the question mark."""
     options = {}
     for word in filter(None, query.split("&")):
         key, _, value = word.partition("=")
-        if key not in known:
-            raise choice(f"option of {what}", key, tuple(known))
-        if known[key] and value not in known[key]:
-            raise choice(f"value of ?{key}=", value, known[key])
+        if key not in choices:
+            raise choice(f"option of {what}", key, tuple(choices))
+        if choices[key] and value not in choices[key]:
+            raise choice(f"value of ?{key}=", value, choices[key])
         options[key] = value
     return options
 
@@ -425,14 +425,14 @@ def _torch(
             return item
         return _pair(item, name)[0]
 
-    known = labels
-    if known is None:
-        known = getattr(data, "targets", None)
-    if known is None and hasattr(data, "samples"):
-        known = [target for _, target in data.samples]
-    if known is None:
-        known = [_pair(data[row], name)[1] for row in range(len(data))]
-    return image, known, classes or _class_names(data)
+    targets = labels
+    if targets is None:
+        targets = getattr(data, "targets", None)
+    if targets is None and hasattr(data, "samples"):
+        targets = [target for _, target in data.samples]
+    if targets is None:
+        targets = [_pair(data[row], name)[1] for row in range(len(data))]
+    return image, targets, classes or _class_names(data)
 
 
 def _hugging_face(data: Any, name: str) -> tuple[Items, Any, Sequence[str]]:

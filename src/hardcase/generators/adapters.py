@@ -404,7 +404,7 @@ class UserGenerator(NormalCodes):
         fired = set[int]()
 
         def hook(place: int) -> Callable[[nn.Module, Any, Tensor], Tensor]:
-            def change(layer: nn.Module, given: Any, features: Tensor) -> Tensor:
+            def change(layer: nn.Module, strength: Any, features: Tensor) -> Tensor:
                 fired.add(place)
                 return meet(place, features)
 

@@ -356,27 +356,27 @@ class GeneratorSelection:
         subject = self.subject
         return (lambda x: subject(x).logits) if isinstance(subject, Subject) else None
 
-    def space(self, made: Generator) -> Space:
+    def space(self, generator: Generator) -> Space:
         """The space that a generator opens: places of its layers, or its codes."""
-        if made.net is None:
+        if generator.net is None:
             return Pixels()
         classes = len(self.example.classes)
         if self.perturbs:
-            net = self._placed(made)
+            net = self._placed(generator)
             return Activations(net, early_places(net, classes=classes), classes=classes)
-        if made.family == "vqvae":
-            return Grid(made.net)  # type: ignore[arg-type]  # a VqVae, by its family
-        if made.family == "gan":  # its codes are found by descent
-            return latent(Inverted(made.net, shape=self.shape, classes=classes))
-        return latent(made.net)
+        if generator.family == "vqvae":
+            return Grid(generator.net)  # type: ignore[arg-type]  # a VqVae, by its family
+        if generator.family == "gan":  # its codes are found by descent
+            return latent(Inverted(generator.net, shape=self.shape, classes=classes))
+        return latent(generator.net)
 
-    def _placed(self, made: Generator) -> Any:
+    def _placed(self, generator: Generator) -> Any:
         """The network as a generator with places; most have them themselves."""
-        if made.family == "vae":
-            return Decoder(made.net)  # type: ignore[arg-type]  # a Vae, by its family
-        if made.family == "vqvae":
-            return CachedCodes(made.net, self.images(self.split))  # type: ignore[arg-type]  # likewise
-        return made.net
+        if generator.family == "vae":
+            return Decoder(generator.net)  # type: ignore[arg-type]  # a Vae, by its family
+        if generator.family == "vqvae":
+            return CachedCodes(generator.net, self.images(self.split))  # type: ignore[arg-type]  # likewise
+        return generator.net
 
 
 def _conditional(kind: str) -> str:

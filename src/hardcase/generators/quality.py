@@ -168,8 +168,8 @@ def draw_samples(folder: Path, net: nn.Module, classes: int, *, each: int = 10) 
     device = next(net.parameters()).device
     label = torch.arange(min(classes, 20), device=device).repeat_interleave(each)
     draw: Any = net.sample  # a family's own method
-    made = to_bytes(draw(label, stream(0, "picture", device=device))[1])
-    return write(folder / "samples.png", list(made.reshape(-1, each, *made.shape[1:])))
+    samples = to_bytes(draw(label, stream(0, "picture", device=device))[1])
+    return write(folder / "samples.png", list(samples.reshape(-1, each, *samples.shape[1:])))
 
 
 # Fresh labelled images from a conditional generator.

@@ -108,8 +108,8 @@ class Vae(nn.Module):
                 "a conditional VAE needs the label of every image.",
                 fix="encode(x, y) and decode(z, y)",
             )
-        one_hot = y[:, None] == torch.arange(self.labels, device=y.device)
-        return torch.cat([values.flatten(1), one_hot.to(values.dtype)], dim=1)
+        indicator = y[:, None] == torch.arange(self.labels, device=y.device)
+        return torch.cat([values.flatten(1), indicator.to(values.dtype)], dim=1)
 
 
 @_vae(

@@ -471,9 +471,9 @@ def own_loss(
     return loss
 
 
-def _squared_norm(one: Tensor, two: Tensor) -> Tensor:
+def _squared_norm(first: Tensor, second: Tensor) -> Tensor:
     """The mean over images of the squared norm of their difference."""
-    return (one - two).square().flatten(1).sum(1).mean()
+    return (first - second).square().flatten(1).sum(1).mean()
 
 
 ERRORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -189,11 +189,11 @@ class Pools:
         if not len(groups):
             return
         fresh = (rng.uniform(groups, self.pool.shape[1:]) * 2 - 1) * LIMIT
-        known = torch.arange(self.memory, device=groups.device) < self.written[groups][:, None]
-        if bool(known.any()):
-            best = greedy_cover(self.covers[groups], known, self.parents)
+        written = torch.arange(self.memory, device=groups.device) < self.written[groups][:, None]
+        if bool(written.any()):
+            best = greedy_cover(self.covers[groups], written, self.parents)
             parents = self.vectors[groups].gather(1, best[..., None].expand(-1, -1, fresh.shape[2]))
-            fresh = torch.where(known.any(1)[:, None, None], breed(parents, groups, rng), fresh)
+            fresh = torch.where(written.any(1)[:, None, None], breed(parents, groups, rng), fresh)
         self.pool[groups] = fresh
         self.used[groups] = 0
 

@@ -287,10 +287,10 @@ class Archive:
         with torch.no_grad():
             features = self.grid.measure(probe.x)
             failing = self.oracle(probe)
-            kept = torch.zeros_like(failing)
+            accepted = torch.zeros_like(failing)
             if self.witnessed is not None:
-                kept = failing & self.witnessed(probe)
-        level = REACHED + failing.long() + kept.long()
+                accepted = failing & self.witnessed(probe)
+        level = REACHED + failing.long() + accepted.long()
         sound = features.isfinite().all(1) & probe.logits.isfinite().all(1)
         return features, self.grid.index(features), torch.where(sound, level, UNSEEN)
 

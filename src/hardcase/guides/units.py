@@ -208,13 +208,13 @@ def _near(board: Board, count: int, *, down: int) -> Targets:
     below = board.facts.threshold - board.values
     number = torch.arange(board.values.shape[1], device=board.values.device)
     parts = []
-    for near, sign, some in (
+    for near, sign, chosen in (
         ((above > 0) & (above < 0.25), down, count - count // 2),
         ((below > 0) & (below < 0.2), -down, count // 2),
     ):
         near = near & board.facts.crossing.to(near.device)
         first = torch.where(near, -number, -number - len(number))
-        unit = first.argsort(dim=1, descending=True, stable=True)[:, :some]
+        unit = first.argsort(dim=1, descending=True, stable=True)[:, :chosen]
         parts.append((unit, near.gather(1, unit) * float(sign)))
     units, signs = (torch.cat(part, 1) for part in zip(*parts))
     return {"unit": units, "sign": signs}

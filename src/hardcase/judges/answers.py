@@ -75,9 +75,9 @@ class AnswerFile:
         """Store the next question, and how it was drawn."""
         self._append({"asked": image, "session": self.session, "at": time.time(), **question})
 
-    def add(self, given: PersonAnswer) -> None:
+    def add(self, answer: PersonAnswer) -> None:
         """Store an answer."""
-        self._append({"answered": given.image, "at": time.time(), **asdict(given)})
+        self._append({"answered": answer.image, "at": time.time(), **asdict(answer)})
 
     def _append(self, row: Mapping[str, Any]) -> None:
         require_plain(self.path)
@@ -95,29 +95,29 @@ def read_answers(run: Path) -> list[PersonAnswer]:
     path = run / FILE
     if not path.exists():
         return []
-    found: dict[tuple[str, bool], PersonAnswer] = {}
+    by_question: dict[tuple[str, bool], PersonAnswer] = {}
     try:
         for line in read_plain(path).decode().splitlines():
             row = json.loads(line)
             if "answered" in row:
-                given = PersonAnswer(**{name: row[name] for name in PersonAnswer.__slots__})
-                found[given.image, given.check] = given
+                answer = PersonAnswer(**{name: row[name] for name in PersonAnswer.__slots__})
+                by_question[answer.image, answer.check] = answer
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise HardcaseError(
             f"{path} cannot be read: {type(error).__name__} {error}",
             fix="remove its damaged line, or the file",
         ) from error
-    return list(found.values())
+    return list(by_question.values())
 
 
 def trusted(answers: Sequence[PersonAnswer]) -> list[PersonAnswer]:
     """Leave out the sessions in which most check images were named wrongly."""
     checks: dict[str, list[bool]] = {}
-    for one in answers:
-        if one.check:
-            checks.setdefault(one.session, []).append(one.kept)
+    for answer in answers:
+        if answer.check:
+            checks.setdefault(answer.session, []).append(answer.kept)
     bad = {name for name, passed in checks.items() if 2 * sum(passed) < len(passed)}
-    return [one for one in answers if one.session not in bad]
+    return [answer for answer in answers if answer.session not in bad]
 
 
 def apply_answers(
@@ -126,7 +126,7 @@ def apply_answers(
     """Let a person's answer about a failure stand in place of the networks' verdict on it; the
     column ``by`` says who decided.
     """
-    given = {one.image: one.verdict for one in answers if not one.check}
+    given = {answer.image: answer.verdict for answer in answers if not answer.check}
     by = verdicts.columns["by"]
     return replace(
         verdicts,

@@ -191,8 +191,8 @@ class PeopleCounts:
 
     def beside(self, *known: Images) -> PeopleCounts:
         """Those about images that are in none of these sets."""
-        seen = torch.cat([fingerprints(images.x) for images in known])
-        rows = ~torch.isin(fingerprints(self.x), seen)
+        prints = torch.cat([fingerprints(images.x) for images in known])
+        rows = ~torch.isin(fingerprints(self.x), prints)
         return PeopleCounts(self.x[rows], self.counts[rows])
 
     def labels_of(self, train: Images) -> tuple[Images, Float[Tensor, "n k1"]]:
@@ -250,10 +250,10 @@ def calibrate(trainings: Sequence[Signals], people: People, rules: Rules) -> Cal
     Raises:
         TooFewRated: If people confirmed, or refused, the label of fewer than `ENOUGH` images.
     """
-    few = _few(people.label_kept)
-    if few:
+    shortage = _few(people.label_kept)
+    if shortage:
         raise TooFewRated(
-            f"people agree that the label is kept {few}; {ENOUGH} of each are needed to fit a"
+            f"people agree that the label is kept {shortage}; {ENOUGH} of each are needed to fit a"
             " judge.",
             fix="more rated images, also of bad ones",
         )
@@ -317,12 +317,12 @@ def seed_folds(
     count = min(blocks, max(2, len(order)))
     block_of = {name: i % count for i, name in enumerate(order)}
     block = np.array([block_of[name] for name in seed])
-    several = len(set(generator)) > 1
+    more_generators = len(set(generator)) > 1
     pairs = []
     for maker in sorted(set(generator)):
         for part in range(count):
             measure = (makers == maker) & (block == part)
-            fit = (block != part) & ((makers != maker) | (not several))
+            fit = (block != part) & ((makers != maker) | (not more_generators))
             if measure.any():
                 pairs.append((fit, measure))
     return pairs
@@ -334,7 +334,9 @@ def _folds(people: People) -> tuple[Folds, str]:
     if people.seed:
         pairs = seed_folds(people.generator, people.seed)
         how = f"{len(names)} generators, {len(set(people.seed))} seeds and two halves of the raters"
-        return [(torch.from_numpy(fit), torch.from_numpy(own)) for fit, own in pairs], how
+        return [
+            (torch.from_numpy(fit), torch.from_numpy(test_fold)) for fit, test_fold in pairs
+        ], how
     if len(names) > 1:
         fold = torch.tensor([names.index(name) for name in people.generator])
         how = f"{len(names)} generators"
@@ -359,10 +361,10 @@ def fitted(rules: Rules, trainings: Sequence[Signals], people: People) -> Decisi
     scaled = fit_to_people(rule, evidence, torch.cat(answers))
     chances = torch.stack([scaled.probability(each).cpu() for each in trainings]).mean(0)
     agreed = truth >= 0  # what people are split about is neither right nor wrong
-    kept = (truth[agreed] == 1).double()
-    high = precise_from(chances[agreed], kept, 1 - kept)
+    confirmed = (truth[agreed] == 1).double()
+    high = precise_from(chances[agreed], confirmed, 1 - confirmed)
     # rated losses are few: the first image that people kept ends what is called lost
-    low = 1 - precise_from(1 - chances[agreed], 1 - kept, kept, settled=1)
+    low = 1 - precise_from(1 - chances[agreed], 1 - confirmed, confirmed, settled=1)
     return replace(scaled, low=min(low, high), high=high)
 
 
@@ -374,8 +376,8 @@ def _pooled(
     words = ["unsure"] * len(people)
     for outside, inside in folds:
         rule = fitted(rules, [each[outside] for each in trainings], people[outside])
-        own = {**rules, "label_kept": rule}
-        found, chances = verdict_words(own, [each[inside] for each in trainings])
+        fold_rules = {**rules, "label_kept": rule}
+        found, chances = verdict_words(fold_rules, [each[inside] for each in trainings])
         pooled[inside] = chances.cpu()
         for row, word in zip(inside.nonzero().squeeze(1).tolist(), found):
             words[row] = word

@@ -101,10 +101,10 @@ def _of_other_class(run: Run, labels: Int[Tensor, " n"], rng: torch.Generator) -
     more = torch.randperm(len(labels), generator=rng)[: EACH - len(rows)]
     images = [run.images(rows.tolist())] * bool(len(rows))
     images += [run.seed_images(more.tolist())] * bool(len(more))
-    known = (
+    predicted = (
         torch.from_numpy(table[name].to_numpy().copy()).long()[rows] for name in table.column_names
     )
-    shown, answered = (torch.cat([classes, labels[more]]) for classes in known)
+    shown, answered = (torch.cat([classes, labels[more]]) for classes in predicted)
     chance = torch.rand(len(shown), len(labels), generator=rng)
     other = (labels[None] != shown[:, None]) & (labels[None] != answered[:, None])
     claimed = (chance * other).argmax(1)

@@ -90,8 +90,8 @@ def _contrast(deviation: Tensor) -> list[Float[Tensor, " m"]]:
     none.
     """
     flat = (deviation.flatten(1) + 0.5 / 255).log()
-    some = flat[:, :: max(1, flat.shape[1] // 4096)]
-    low, middle, high = some.quantile(constant((0.1, 0.5, 0.9), flat.dtype, flat.device), dim=1)
+    sampled = flat[:, :: max(1, flat.shape[1] // 4096)]
+    low, middle, high = sampled.quantile(constant((0.1, 0.5, 0.9), flat.dtype, flat.device), dim=1)
     return [middle, high - middle, middle - low]
 
 
@@ -139,24 +139,24 @@ class Textures(nn.Module):
             for _ in range(copies)
             for rows in chunks(len(x), 64)
         ]
-        found = torch.cat(parts).double()
-        low, middle, high = found.quantile(
-            torch.tensor([0.16, 0.5, 0.84], device=found.device, dtype=found.dtype), dim=0
+        values = torch.cat(parts).double()
+        low, middle, high = values.quantile(
+            torch.tensor([0.16, 0.5, 0.84], device=values.device, dtype=values.dtype), dim=0
         )
         spread = ((high - low) / 2).clamp_min(1e-3)
-        scaled = ((found - middle) / spread).clamp(-5, 5)
+        scaled = ((values - middle) / spread).clamp(-5, 5)
         covariance = scaled.T @ scaled / len(scaled)
         share = min(0.5, COUNT / len(scaled))
-        shrunk = (1 - share) * covariance + share * torch.eye(COUNT, device=found.device)
+        shrunk = (1 - share) * covariance + share * torch.eye(COUNT, device=values.device)
         variance, directions = torch.linalg.eigh(shrunk)
         self.centre.copy_(middle)
         self.whitening.copy_(directions / variance.sqrt() / spread[:, None])
-        own = self.distance(found.float())
-        self.typical.copy_(own.median())
-        self.width.copy_((own.quantile(0.84) - own.median()).clamp_min(1e-3))
+        distances = self.distance(values.float())
+        self.typical.copy_(distances.median())
+        self.width.copy_((distances.quantile(0.84) - distances.median()).clamp_min(1e-3))
 
-    def distance(self, found: Float[Tensor, "m s"]) -> Float[Tensor, " m"]:
-        return ((found - self.centre) @ self.whitening).square().mean(1).sqrt()
+    def distance(self, values: Float[Tensor, "m s"]) -> Float[Tensor, " m"]:
+        return ((values - self.centre) @ self.whitening).square().mean(1).sqrt()
 
     @torch.no_grad()
     def likeness(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, " m"]:
@@ -236,33 +236,33 @@ class FeaturePanel(SignalSource):
         """Return signals (of the single training), and unit features of the deepest layer of every
         encoder side by side, in the first view.
         """
-        seen = [[each(VIEWS[view](x)) for view in self.views] for each in self.encoders]
-        votes = self.votes(seen)
+        answers = [[each(VIEWS[view](x)) for view in self.views] for each in self.encoders]
+        votes = self.votes(answers)
         mean = votes.logsumexp(0) - votes.new_tensor(len(votes)).log()
         named = votes.argmax(2) == expected
         split = named.any(0) & ~named.all(0)
         energies = [
-            (one.logits.logsumexp(1) - usual) / width
-            for each, views, (usual, width) in zip(self.encoders, seen, self.energy)
-            for one in views
+            (view_answer.logits.logsumexp(1) - usual) / width
+            for each, views, (usual, width) in zip(self.encoders, answers, self.energy)
+            for view_answer in views
             if each.classifies
         ]
         nearness = [
             (probe.typical / distances.amin(1).clamp_min(1e-9)).log()
-            for probe, distances in self._distances(self.distances, seen)
+            for probe, distances in self._distances(self.distances, answers)
         ]
         low, high = spread(x)
         signals = Signals(
             seen=mean.argmax(1).masked_fill(split, DISAGREE),
             classifiers=mean.gather(1, expected[:, None]).squeeze(1).clamp_min(-LIMIT),
-            neighbours=self._neighbours(seen, mean, expected).clamp(-LIMIT, LIMIT),
+            neighbours=self._neighbours(answers, mean, expected).clamp(-LIMIT, LIMIT),
             something=torch.stack(energies).mean(0).clamp(-LIMIT, LIMIT),
             nearness=torch.stack(nearness).mean(0).clamp(-LIMIT, LIMIT),
             likeness=self.textures.likeness(x),
             contrast=((high - low).flatten() / CONTRAST).clamp(1e-3, 1).log(),
         )
-        first = zip(self.encoders, [views[0] for views in seen])
-        deepest = [one.activations[each.layers[-1]] for each, one in first]
+        first = zip(self.encoders, [views[0] for views in answers])
+        deepest = [view_answer.activations[each.layers[-1]] for each, view_answer in first]
         return [signals], torch.cat([functional.normalize(each, dim=1) for each in deepest], 1)
 
     def votes(self, seen: Sequence[Sequence[Answer]]) -> Float[Tensor, "l m k"]:
@@ -273,8 +273,8 @@ class FeaturePanel(SignalSource):
         for probe in _probes(self.classifiers):
             each = self.encoders[probe.encoder]
             if float(probe.weight) > 0:
-                own = opinions.setdefault(each.lineage or f"encoder {probe.encoder}", [])
-                own += [probe.log_probabilities(one) for one in seen[probe.encoder]]
+                family_votes = opinions.setdefault(each.lineage or f"encoder {probe.encoder}", [])
+                family_votes += [probe.log_probabilities(answer) for answer in seen[probe.encoder]]
         means = [torch.stack(each).logsumexp(0) - math.log(len(each)) for each in opinions.values()]
         return torch.stack(means)
 
@@ -288,9 +288,9 @@ class FeaturePanel(SignalSource):
         rows = [closer(gaps, expected) for _, gaps in self._distances(nearest, seen)]
         if rows:
             return torch.stack(rows).mean(0)
-        own = mean.gather(1, expected[:, None])
+        of_label = mean.gather(1, expected[:, None])
         others = mean.scatter(1, expected[:, None], -torch.inf)
-        return (own - others.amax(1, keepdim=True)).squeeze(1)
+        return (of_label - others.amax(1, keepdim=True)).squeeze(1)
 
     @staticmethod
     def _distances(
@@ -298,15 +298,15 @@ class FeaturePanel(SignalSource):
     ) -> list[tuple[FeatureProbe, Tensor]]:
         """Distances by every probe in every view."""
         return [
-            (probe, probe.distances(features_at(one, probe.layer)))
+            (probe, probe.distances(features_at(answer, probe.layer)))
             for probe in _probes(probes)
-            for one in seen[probe.encoder]
+            for answer in seen[probe.encoder]
         ]
 
     def hashes(self) -> dict[str, str]:
         """Return the hash of every encoder, and of the probes."""
-        own = {f"encoder {i}": each.hash for i, each in enumerate(self.encoders, 1)}
-        return {**own, "probes": digest_tensors(self.state_dict())}
+        encoder_hashes = {f"encoder {i}": each.hash for i, each in enumerate(self.encoders, 1)}
+        return {**encoder_hashes, "probes": digest_tensors(self.state_dict())}
 
     @property
     def described(self) -> dict[str, Any]:
@@ -353,30 +353,33 @@ def fit(
     distances = list[FeatureProbe]()
     energies = list[list[float]]()
     for number, each in enumerate(encoders):
-        seen = kept_features(each, train.x, view=plan.views[0], on_progress=on_progress)
-        own = list[FeatureProbe]()
+        features = kept_features(each, train.x, view=plan.views[0], on_progress=on_progress)
+        probes = list[FeatureProbe]()
         if enough:  # a regression on all layers, distances on the deepest
             layers = dict.fromkeys(plan.kinds, each.layers[-1]) | {"logistic": ALL}
-            own = [
-                _fitted(kind, number, layers[kind], seen, train.y, fitted) for kind in plan.kinds
+            probes = [
+                _fitted(kind, number, layers[kind], features, train.y, fitted)
+                for kind in plan.kinds
             ]
         elif each.classifies:
-            outputs = [*heads][number : number + 1] or [_own_outputs(each, seen, classes)]
-            own = [HeadProbe(number, "", {"outputs": outputs[0]})]
-        for probe in own:
-            logits = probe.logits(features_at(seen, probe.layer)[held_out])
+            outputs = [*heads][number : number + 1] or [_own_outputs(each, features, classes)]
+            probes = [HeadProbe(number, "", {"outputs": outputs[0]})]
+        for probe in probes:
+            logits = probe.logits(features_at(features, probe.layer)[held_out])
             probe.scale.fill_(temperature(logits, train.y[held_out]))
             probe.weight.fill_(float((logits.argmax(1) == train.y[held_out]).float().mean()))
-        classifiers += own
+        classifiers += probes
         usual, read = "mahalanobis", each.layers
         labels = train.y * enough  # one Gaussian for all where classes have too few images
         if not each.classifies:
             usual, read, labels = "nearest", each.layers[-1:], torch.zeros_like(labels)
         for layer in read:
-            probe = _fitted(usual, number, layer, seen, labels, fitted)
-            probe.typical.copy_(probe.distances(seen.activations[layer][held_out]).amin(1).median())
+            probe = _fitted(usual, number, layer, features, labels, fitted)
+            probe.typical.copy_(
+                probe.distances(features.activations[layer][held_out]).amin(1).median()
+            )
             distances.append(probe)
-        energy = seen.logits[held_out].logsumexp(1)
+        energy = features.logits[held_out].logsumexp(1)
         spread_of = energy.quantile(torch.tensor([0.16, 0.5, 0.84], dtype=energy.dtype))
         low, middle, high = spread_of.tolist()
         energies.append([middle, max((high - low) / 2, 1e-3)])

@@ -49,8 +49,8 @@ class Encoder:
     @property
     def classifies(self) -> bool:
         """Whether its outputs are scores of classes, and not features alone."""
-        known = PRETRAINED.get(self.spec.removeprefix("zoo:"))
-        return known is None or known.outputs == "imagenet"
+        row = PRETRAINED.get(self.spec.removeprefix("zoo:"))
+        return row is None or row.outputs == "imagenet"
 
     def __call__(self, x: Float[Tensor, "m c h w"]) -> Answer:
         answer: Answer = self.subject(_sized(x, self.size), dict.fromkeys(self.layers, pooled))
@@ -60,10 +60,12 @@ class Encoder:
     def ask(self, x: Float[Tensor, "m c h w"], *, view: str = "plain", batch: int = 32) -> Answer:
         """Return features and scores of a view, in batches."""
         parts = list(chunks(len(x), batch)) or [slice(0, 0)]
-        seen = [self(VIEWS[view](x[rows])) for rows in parts]
-        names = seen[0].activations
-        features = {name: torch.cat([one.activations[name] for one in seen]) for name in names}
-        return Answer(torch.cat([one.logits for one in seen]), features)
+        parts_read = [self(VIEWS[view](x[rows])) for rows in parts]
+        names = parts_read[0].activations
+        features = {
+            name: torch.cat([part.activations[name] for part in parts_read]) for name in names
+        }
+        return Answer(torch.cat([part.logits for part in parts_read]), features)
 
 
 def pooled(output: Tensor) -> Float[Tensor, "m _"]:
@@ -174,23 +176,23 @@ def kept_features(
 
     folder = features_folder(encoder, view)
     keys = fingerprints(x)
-    known = _known(folder, keys)
-    missing = [row for row, key in enumerate(keys.tolist()) if key not in known]
+    cached = _known(folder, keys)
+    missing = [row for row, key in enumerate(keys.tolist()) if key not in cached]
     done = len(keys) - len(missing)
     for rows in chunks(len(missing), PART):
-        some = missing[rows]
-        seen = encoder.ask(from_bytes(x[some].to(encoder.subject.device)), view=view)
-        columns = {KEYS: keys[some], LOGITS: seen.logits, **seen.activations}
+        part = missing[rows]
+        read = encoder.ask(from_bytes(x[part].to(encoder.subject.device)), view=view)
+        columns = {KEYS: keys[part], LOGITS: read.logits, **read.activations}
         table = {name: value.cpu().contiguous() for name, value in columns.items()}
         data = save(table)
         write_atomically(folder / f"part-{digest([data])}.safetensors", data)
-        known |= {key: (table, row) for row, key in enumerate(table[KEYS].tolist())}
-        done += len(some)
+        cached |= {key: (table, row) for row, key in enumerate(table[KEYS].tolist())}
+        done += len(part)
         if on_progress is not None:
             on_progress(done, len(keys))
-    found = [known[key] for key in keys.tolist()]
+    places = [cached[key] for key in keys.tolist()]
     joined = {
-        name: torch.stack([table[name][row] for table, row in found])
+        name: torch.stack([table[name][row] for table, row in places])
         for name in (LOGITS, *encoder.layers)
     }
     return Answer(joined.pop(LOGITS), joined)
@@ -201,7 +203,7 @@ def _known(folder: Path, keys: Int[Tensor, " n"]) -> Rows:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    known: Rows = {}
+    cached: Rows = {}
     for path in sorted(folder.glob("part-*.safetensors")):
         try:
             data = path.read_bytes()
@@ -212,8 +214,8 @@ def _known(folder: Path, keys: Int[Tensor, " n"]) -> Rows:
         except (SafetensorError, OSError, KeyError) as error:
             raise HardcaseError(f"{path} cannot be used: {error}", fix=f"delete {path}") from error
         table = {name: value[inside] for name, value in table.items()}
-        known |= {key: (table, row) for row, key in enumerate(table[KEYS].tolist())}
-    return known
+        cached |= {key: (table, row) for row, key in enumerate(table[KEYS].tolist())}
+    return cached
 
 
 # Probes: from features of a frozen network to classes, fitted in seconds. All are tempered on
@@ -353,8 +355,8 @@ class NearestProbe(FeatureProbe):
     @staticmethod
     def fit(x: Float[Tensor, "n f"], y: Int[Tensor, " n"], classes: int) -> dict[str, Tensor]:
         """Keep the first `PER_CLASS` images of every class."""
-        kept = Neighbours.of(x, y, classes, most=PER_CLASS)
-        return {"references": kept.features, "counts": kept.counts}
+        neighbours = Neighbours.of(x, y, classes, most=PER_CLASS)
+        return {"references": neighbours.features, "counts": neighbours.counts}
 
 
 class HeadProbe(FeatureProbe):

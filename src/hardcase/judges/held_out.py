@@ -261,8 +261,8 @@ def held_out_judge(run: Run, judge: Judge, request: JudgeRequest) -> TrainedJudg
 
 def provenance_of(judge: Judge) -> Provenance:
     """Return the ingredients of a judge; those of a user's judge are unknown."""
-    known: Provenance = getattr(judge, "provenance", Provenance())
-    return known
+    provenance: Provenance = getattr(judge, "provenance", Provenance())
+    return provenance
 
 
 def held_out_entry(run: Run, judge: TrainedJudge, verdicts: Verdicts) -> dict[str, Any]:
@@ -299,15 +299,15 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     used = {run.record["model"], subject, *_witness_names(run)}
     present = [name for name in fetched_classifiers() if f"zoo:{name}" not in used]
     chosen = roles(subject, present)
-    taken = {lineage_of(name) for name in used}
-    if not chosen.judge or lineage_of(chosen.judge) in taken:
+    used_families = {lineage_of(name) for name in used}
+    if not chosen.judge or lineage_of(chosen.judge) in used_families:
         raise HardcaseError(
             "no network is on this machine that could judge these photographs: "
             "small networks trained on them read too few rightly.",
             chosen.note or "All that are here took part in the search.",
             fix=f"hardcase fetch model resnet50-imagenet, then hardcase judge {run.folder}",
         )
-    lineages = {**dict.fromkeys(taken, ""), lineage_of(chosen.judge): chosen.judge}
+    lineages = {**dict.fromkeys(used_families, ""), lineage_of(chosen.judge): chosen.judge}
     ranked = sorted(present, key=lambda name: -(PRETRAINED[name].accuracy or 0.0))
     for name in [*ranked, *filter(is_fetched, FEATURES)]:  # one vote a lineage
         lineages.setdefault(lineage_of(name), name)
@@ -317,10 +317,10 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def _witness_names(run: Run) -> list[str]:
-    known = run.record.get("witnesses")
-    if not isinstance(known, Mapping):
+    witnesses = run.record.get("witnesses")
+    if not isinstance(witnesses, Mapping):
         return []
-    return list(map(str, known.get("models", ())))
+    return list(map(str, witnesses.get("models", ())))
 
 
 def _splits_of(run: Run, request: JudgeRequest) -> tuple[ImageSet, ImageSet]:
@@ -332,11 +332,11 @@ def _splits_of(run: Run, request: JudgeRequest) -> tuple[ImageSet, ImageSet]:
     def get(split: str) -> ImageSet:
         if request.images is not None:
             return request.images(split).held()
-        found = large(name, split) or load(name, split=split, offline=request.offline)
+        images = large(name, split) or load(name, split=split, offline=request.offline)
         classes = tuple(run.record["classes"])
-        if found.classes != classes:
-            found = aligned(found, classes)
-        return found.held()
+        if images.classes != classes:
+            images = aligned(images, classes)
+        return images.held()
 
     own = run.record.get("split", "test")
     photographs = is_photographic(run.record["shape"])
@@ -383,9 +383,9 @@ def _equal(now: torch.Tensor, stored: torch.Tensor) -> list[bool]:
 
 def check(run: Run, known: Provenance) -> None:
     """Refuse a judge that may not judge a run, by its ingredients."""
-    given = (*run.record["shape"], len(run.record["classes"]))
-    if known.image is not None and known.image != given:
-        shapes = ["{} x {} x {} with {} classes".format(*each) for each in (given, known.image)]
+    shape = (*run.record["shape"], len(run.record["classes"]))
+    if known.image is not None and known.image != shape:
+        shapes = ["{} x {} x {} with {} classes".format(*each) for each in (shape, known.image)]
         raise HardcaseError(
             f"the run has images of {shapes[0]}; the judge was made for {shapes[1]}.",
             fix="hardcase judge RUN without --judge trains one for the run's own data",
@@ -460,8 +460,8 @@ def independence(run: Run, judge: Provenance) -> dict[str, Any] | None:
     witnesses = run.record.get("witnesses")
     if not witnesses or not judge.networks:
         return None
-    known = witnesses.get("independence") or {}
-    images = known.get("training_images")
+    record = witnesses.get("independence") or {}
+    images = record.get("training_images")
     shared: dict[str, int] | str = "not known"
     trained_on: list[str] | str = "not known"
     searched = list[str]()
@@ -478,10 +478,10 @@ def independence(run: Run, judge: Provenance) -> dict[str, Any] | None:
         shared = {"shared": both, "witnesses": images["images"], "judge": len(judge.learned)}
     return {
         "networks": "none shared",
-        "lineage": {**dict(known.get("lineage") or {}), "judge": list(judge.lineages) or [OWN]},
+        "lineage": {**dict(record.get("lineage") or {}), "judge": list(judge.lineages) or [OWN]},
         "training_images": shared,
         "trained_on": {
-            "witnesses": known.get("trained_on", "not known"),
+            "witnesses": record.get("trained_on", "not known"),
             "judge": trained_on,
             "searched": searched,
         },

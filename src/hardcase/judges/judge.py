@@ -210,9 +210,9 @@ class Neighbours:
 def closer(distances: Float[Tensor, "m k"], label: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
     """Return the log of the ratio of distances: to images of another class over those of the
     label."""
-    own = distances.gather(1, label[:, None])
+    of_label = distances.gather(1, label[:, None])
     others = distances.scatter(1, label[:, None], torch.inf)
-    return (others.amin(1, keepdim=True) / own).log().squeeze(1)
+    return (others.amin(1, keepdim=True) / of_label).log().squeeze(1)
 
 
 def ask(judge: Judge, pairs: ImagePairs) -> Verdicts:
@@ -310,9 +310,9 @@ class TrainedJudge:
         people = read_people(arrays, where=str(place), shape=shape, classes=config["classes"])
         x = from_bytes(people.x.to(device))
         trainings = self.panel.to(device).ask(x, people.expected.to(device))
-        found = calibrate(trainings, people, rules_from_card(self.card))
-        keep_calibration(self, found)
-        return calibrated(self, found)
+        calibration = calibrate(trainings, people, rules_from_card(self.card))
+        keep_calibration(self, calibration)
+        return calibrated(self, calibration)
 
     @property
     def provenance(self) -> Provenance:
@@ -415,9 +415,9 @@ def made_judge(
         right = 0
         for rows in chunks(len(test), source.batch):
             x = from_bytes(test.x[rows].to(device))
-            seen = Signals.average(source.ask(x, test.y[rows].to(device))).seen.cpu()
-            right += int((seen == test.y[rows]).sum())
-            on_progress(len(seen))
+            predicted = Signals.average(source.ask(x, test.y[rows].to(device))).seen.cpu()
+            right += int((predicted == test.y[rows]).sum())
+            on_progress(len(predicted))
         return {"accuracy": right / len(test), "measured_images": len(test)}
 
     net, card = cards.cached(
@@ -446,15 +446,17 @@ def panel_judge(source: nn.Module, card: Mapping[str, Any], folder: Path) -> Tra
     return calibrated(judge, Calibration(rules_from_card(stored), stored["measured"]))
 
 
-def calibrated(judge: TrainedJudge, found: Calibration) -> TrainedJudge:
+def calibrated(judge: TrainedJudge, calibration: Calibration) -> TrainedJudge:
     """Return the judge with the rules that people's ratings gave."""
-    return replace(judge, rules={**judge.rules, **found.rules}, calibration=found.measured)
+    return replace(
+        judge, rules={**judge.rules, **calibration.rules}, calibration=calibration.measured
+    )
 
 
-def keep_calibration(judge: TrainedJudge, found: Calibration) -> Path:
+def keep_calibration(judge: TrainedJudge, calibration: Calibration) -> Path:
     """Store a calibration, with its checksum, next to its judge."""
-    rules = {name: asdict(rule) for name, rule in found.rules.items()}
-    stored = {"weights": judge.card["weights"], "rules": rules, "measured": found.measured}
+    rules = {name: asdict(rule) for name, rule in calibration.rules.items()}
+    stored = {"weights": judge.card["weights"], "rules": rules, "measured": calibration.measured}
     stored["checksum"] = digest([json.dumps(stored, sort_keys=True)])
     return write_atomically(judge.folder / FILE, json.dumps(stored, indent=2).encode())
 

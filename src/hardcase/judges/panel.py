@@ -169,24 +169,26 @@ class PanelTraining:
         histories = [self.learn(number) for number in range(len(panel.members) + 1)]
         panel.eval()
         self._remember(held_out)
-        seen = [self.fitted.x, held_out.x]
+        images = [self.fitted.x, held_out.x]
         if self.counts is not None:
-            seen.append(self.counts.beside(self.fitted, held_out).x)
-        panel.learned.copy_(fingerprints(torch.cat(seen)).sort().values)
+            images.append(self.counts.beside(self.fitted, held_out).x)
+        panel.learned.copy_(fingerprints(torch.cat(images)).sort().values)
         rng = stream(self.seed, "judge", "examination", device=self.device)
         families = self.config.held_out_families
         exam = exam_of_digits(held_out, panel.density, rng, self.device, families)
         signals = Signals.average(panel.ask(exam.x, exam.expected))
         rules = rules_from_exam(signals, exam, VOTES)
         fixed = RATED_DIGITS.rules
-        known = {name: {**asdict(rule), **fixed.get(name, {})} for name, rule in rules.items()}
+        rules_record = {
+            name: {**asdict(rule), **fixed.get(name, {})} for name, rule in rules.items()
+        }
         return {
             "seed": self.seed,
             "seconds": sum(history.seconds for history in histories),
             "steps": sum(history.steps for history in histories),
             "warnings": [warning for history in histories for warning in history.warnings],
             "members": panel.hashes(),
-            "rules": known,
+            "rules": rules_record,
             "rated": asdict(RATED_DIGITS),
         }
 
@@ -312,7 +314,7 @@ class PanelTraining:
         panel = self.panel
         order, _ = balanced_order(self.fitted.y, self.fitted.id, seed=0)
         sample = self.fitted.take(order[: panel.references.shape[1]])
-        known, others = (
+        remembered_rows, others = (
             torch.cat(
                 [
                     panel.answers(from_bytes(part.x[rows].to(self.device)))[1]
@@ -323,12 +325,14 @@ class PanelTraining:
         )
         most = max(1, REFERENCES // panel.classes)
         labels = sample.y.to(self.device)
-        parts = zip(*(features.chunk(panel.trainings, dim=1) for features in (known, others)))
+        parts = zip(
+            *(features.chunk(panel.trainings, dim=1) for features in (remembered_rows, others))
+        )
         for number, (remembered, unseen) in enumerate(parts):
-            kept = Neighbours.of(remembered, labels, panel.classes, most=most)
-            panel.references[number].copy_(kept.features)
-            panel.counts.copy_(kept.counts)
-            panel.typical[number] = kept.distances(unseen).amin(1).median()
+            neighbours = Neighbours.of(remembered, labels, panel.classes, most=most)
+            panel.references[number].copy_(neighbours.features)
+            panel.counts.copy_(neighbours.counts)
+            panel.typical[number] = neighbours.distances(unseen).amin(1).median()
         panel.density.fit_to(from_bytes(held_out.x.to(self.device)))
 
 
@@ -387,8 +391,8 @@ def config_for(
     """Choose thorough training for colour where there is a GPU, or where that was done already."""
     if train.x.shape[1] == 1:
         return USUAL
-    kept = (folder(train, test, seed=seed, config=THOROUGH) / cards.CARD).exists()
-    if kept or torch.device(device).type == "cuda":
+    thorough_is_stored = (folder(train, test, seed=seed, config=THOROUGH) / cards.CARD).exists()
+    if thorough_is_stored or torch.device(device).type == "cuda":
         return THOROUGH
     return SMALLER if len(train) >= ENOUGH else USUAL
 
@@ -459,16 +463,16 @@ def trained(
     if people is not None:
         counts = PeopleCounts.read(Path(people), tuple(train.x.shape[1:]), len(train.classes))
     described = card_config(train, test, config, seed, counts)
-    kept = unfinished_folder(cards.folder_of(KIND, NAME, described, train.hash))
+    unfinished = unfinished_folder(cards.folder_of(KIND, NAME, described, train.hash))
 
     def learn(net: nn.Module) -> Mapping[str, Any]:
         assert isinstance(net, Panel)
         fitted, held_out = map(train.take, split_rows(train.y, train.id, config.held_out))
-        given = (config, seed, kept, progress, device, counts)
-        return PanelTraining(net.to(device), fitted, *given).run(held_out)
+        arguments = (config, seed, unfinished, progress, device, counts)
+        return PanelTraining(net.to(device), fitted, *arguments).run(held_out)
 
     judge = made_judge(NAME, described, train, test, build=build, learn=learn, device=device)
-    shutil.rmtree(kept, ignore_errors=True)
+    shutil.rmtree(unfinished, ignore_errors=True)
     accuracy = judge.card["accuracy"]
     if accuracy < WEAK:
         _log.warning(

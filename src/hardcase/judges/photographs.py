@@ -130,9 +130,9 @@ def _read(
     batch = max(32, tile_rows(images.device))
     missing = -len(images) % batch
     images = torch.cat([images, images.new_zeros(missing, *images.shape[1:])])
-    seen = [net.ask(images, view=view, batch=batch) for view in USUAL.views]
-    logits = torch.stack([each.logits[:, outputs].log_softmax(1) for each in seen])
-    deepest = seen[0].activations[net.layers[-1]]
+    answers = [net.ask(images, view=view, batch=batch) for view in USUAL.views]
+    logits = torch.stack([each.logits[:, outputs].log_softmax(1) for each in answers])
+    deepest = answers[0].activations[net.layers[-1]]
     return logits.logsumexp(0)[: len(x)].cpu(), deepest[: len(x)].cpu()
 
 
@@ -147,10 +147,10 @@ def encoder_of(
     """Load the network that `spec` names as an encoder of images like these."""
     how = Loading(train=train, test=test, device=str(device), offline=offline)
     subject = network(load_model(spec, how))
-    known = PRETRAINED.get(spec.removeprefix("zoo:"))
+    row = PRETRAINED.get(spec.removeprefix("zoo:"))
     size = 0
-    if known is not None and test.x.shape[2] < known.size / 2:
-        size = known.size
+    if row is not None and test.x.shape[2] < row.size / 2:
+        size = row.size
     example = from_bytes(test.x[:1].to(subject.device))
     return encoder(subject, example, lineage=lineage_of(spec), spec=spec, size=size)
 
@@ -161,12 +161,12 @@ def head_of(each: Encoder, train: ImageSet) -> Int[Tensor, " k"] | None:
     if not names:
         return None
     try:
-        found = map_between(train.classes, names)
+        mapping = map_between(train.classes, names)
     except HardcaseError:
         return None
-    if found is None:
+    if mapping is None:
         return torch.arange(len(train.classes))
-    return torch.tensor(found.outputs)
+    return torch.tensor(mapping.outputs)
 
 
 NAME = "features"
@@ -291,9 +291,9 @@ def stored_feature_judge(folder: Path, *, device: torch.device | str = "cpu") ->
     card = cards.read_card(folder)
     config = card["configuration"]
     encoders = []
-    for spec, known, size, *layers in config["encoders"]:
+    for spec, digest, size, *layers in config["encoders"]:
         subject = network(load_model(spec, Loading(device=str(device))))
-        if subject.hash != known:
+        if subject.hash != digest:
             raise HardcaseError(
                 f"{spec} is not the network that this judge was made with.",
                 fix="hardcase judge RUN --judge-features makes a new one",

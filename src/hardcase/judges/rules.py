@@ -78,8 +78,8 @@ class Signals:
             f.name: torch.stack([getattr(each, f.name) for each in trainings])
             for f in fields(Signals)
         }
-        seen = values.pop("seen").mode(0).values
-        return Signals(seen=seen, **{name: each.mean(0) for name, each in values.items()})
+        majority = values.pop("seen").mode(0).values
+        return Signals(seen=majority, **{name: each.mean(0) for name, each in values.items()})
 
     @staticmethod
     def join(parts: Sequence[Signals]) -> Signals:
@@ -151,7 +151,7 @@ def verdict_words(
     label = rules["label_kept"]
     each = [label.probability(signals) for signals in trainings]
     chances = torch.stack(each).mean(0).round(decimals=DIGITS)
-    answers = torch.stack([label.answers(own) for own in each])
+    answers = torch.stack([label.answers(training) for training in each])
     flipped = (answers > 0).any(0) & (answers < 0).any(0)
     mean = Signals.average(trainings)
     answer = label.answers(chances).masked_fill(flipped | (mean.seen < 0), 0)
@@ -182,9 +182,9 @@ def rules_from_exam(
     rules = {}
     for name, weights in votes.items():
         truth: Tensor = getattr(exam, name)
-        known = truth >= 0
-        rule = rule_from_votes(weights, signals[known], truth[known] > 0)
-        rules[name] = with_thresholds(rule, signals[known], truth[known] > 0)
+        answered = truth >= 0
+        rule = rule_from_votes(weights, signals[answered], truth[answered] > 0)
+        rules[name] = with_thresholds(rule, signals[answered], truth[answered] > 0)
     rules["domain"] = domain_threshold(rules["domain"], signals, exam.domain > 0)
     return rules
 
@@ -253,10 +253,10 @@ def logistic(
 
     from scipy.optimize import minimize
 
-    found = minimize(
+    optimum = minimize(
         loss, start, jac=True, hess=hessian, method="trust-exact", options={"gtol": 1e-10}
     )
-    slope, bias = found.x.tolist()
+    slope, bias = optimum.x.tolist()
     return slope, bias
 
 
@@ -332,13 +332,13 @@ def error_rates(words: Sequence[str], truth: Int[Tensor, " m"]) -> dict[str, Any
     pairs = list(zip(words, truth.tolist(), strict=True))
     accepted = [right for word, right in pairs if word == "kept"]
     lost = [right for word, right in pairs if word in ("lost", "foreign")]
-    kept = sum(right == 1 for _, right in pairs)
+    confirmed = sum(right == 1 for _, right in pairs)
     return {
         "precision": Rate(accepted.count(1), len(accepted)).to_json(),
         "precision_where_agreed": Rate(
             accepted.count(1), len(accepted) - accepted.count(-1)
         ).to_json(),
-        "recall": Rate(accepted.count(1), kept).to_json(),
+        "recall": Rate(accepted.count(1), confirmed).to_json(),
         "lost_right": Rate(lost.count(0), len(lost) - lost.count(-1)).to_json(),
         "unsure": Rate(sum(word == "unsure" for word in words), len(pairs)).to_json(),
         "split": sum(right == -1 for _, right in pairs),
@@ -362,10 +362,10 @@ def silent(
     alarm = 1.0
     if len(right):
         alarm = float(right.double().quantile(REFUSED))
-    found = (confidence.double() >= alarm) & accepted
+    confident = (confidence.double() >= alarm) & accepted
     total = int(accepted.sum())
-    count = int(found.sum())
-    return found, {
+    count = int(confident.sum())
+    return confident, {
         "refused": REFUSED,
         "alarm": alarm,
         "high_confidence": Rate(count, total).to_json(),

@@ -118,8 +118,8 @@ def retouch(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, 
     dice = RowSampler(len(x), rng)
     x = x + (binomial(x) - x) * dice.chance(0.3) * dice(-0.5, 1.3)
     way = dice()
-    much = dice()
-    x = stroke_width(x, thicker=(way < 0.15) * much, thinner=(way > 0.85) * much)
+    strength = dice()
+    x = stroke_width(x, thicker=(way < 0.15) * strength, thinner=(way > 0.85) * strength)
     contrast = 1 - dice.chance(0.5) * dice(0.0, 0.85)
     x = x * contrast + (1 - contrast) * dice.chance(0.5) * dice()
     x = x + contrast * dice.chance(0.2) * dice(-0.3, 0.3) * cloud(x, 4 + dice.one_of(8), dice)
@@ -207,11 +207,11 @@ def _shuffle(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
         .reshape(count, parts, parts, channels, side, across)
         .permute(0, 3, 1, 4, 2, 5)
     )
-    made = background(x).expand_as(x).clone()
-    made[:, :, : parts * side, : parts * across] = back.reshape(
+    shuffled = background(x).expand_as(x).clone()
+    shuffled[:, :, : parts * side, : parts * across] = back.reshape(
         count, channels, parts * side, parts * across
     )
-    return made, torch.full((count,), 0.8 if parts == 2 else 1.0, device=x.device)
+    return shuffled, torch.full((count,), 0.8 if parts == 2 else 1.0, device=x.device)
 
 
 def _collage(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
@@ -243,18 +243,23 @@ def _black(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
 def _erase(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Large soft parts of the image become background."""
     stays = torch.sigmoid(25 * (cloud(x, 3 + dice.one_of(6), dice) - dice(0.3, 0.8)))
-    made = stays * x + (1 - stays) * background(x)
-    return made, _falling(content(made) / content(x).clamp_min(1e-3), 0.25, 0.65)
+    erased = stays * x + (1 - stays) * background(x)
+    return erased, _falling(content(erased) / content(x).clamp_min(1e-3), 0.25, 0.65)
 
 
 def _fold(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Bent so far and so finely that shapes are lost."""
-    much = float(dice.uniform(1))
+    depth = float(dice.uniform(1))
     how = Bend(
-        turn=40, stretch=0.3, shear=0.4, move=0.1, wave=0.06 + 0.15 * much, cells=5 + dice.one_of(3)
+        turn=40,
+        stretch=0.3,
+        shear=0.4,
+        move=0.1,
+        wave=0.06 + 0.15 * depth,
+        cells=5 + dice.one_of(3),
     )
     return bend(x, dice.rng, how), torch.full(
-        (len(x),), min(1.0, 0.4 + 1.2 * much), device=x.device
+        (len(x),), min(1.0, 0.4 + 1.2 * depth), device=x.device
     )
 
 
@@ -262,10 +267,10 @@ def _soften(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Reduce to a handful of pixels and enlarge again."""
     cells = 2 + dice.one_of(4)
     small = functional.adaptive_avg_pool2d(x, cells)
-    made = functional.interpolate(
+    softened = functional.interpolate(
         small, size=x.shape[2:], mode="bicubic", align_corners=False
     ).clamp(0, 1)
-    return made, torch.full((len(x),), 0.6 if cells == 5 else 1.0, device=x.device)
+    return softened, torch.full((len(x),), 0.6 if cells == 5 else 1.0, device=x.device)
 
 
 def _shuffle_codes(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
@@ -342,8 +347,10 @@ FAMILIES: dict[str, TrainedFamily] = {
 def families_of_space(text: str) -> dict[str, list[str]]:
     """Return the parts of a space that belong to a family, by family."""
     parts = re.findall(r"[a-z]+", re.sub(r"\([^)]*\)", "", text))
-    found = {name: [part for part in parts if part in own.parts] for name, own in FAMILIES.items()}
-    return {name: own for name, own in found.items() if own}
+    parts_by_name = {
+        name: [part for part in parts if part in family.parts] for name, family in FAMILIES.items()
+    }
+    return {name: family for name, family in parts_by_name.items() if family}
 
 
 # Batches that members of a panel are trained on: augmented images, images between classes, and
@@ -384,9 +391,9 @@ def training_batch(
     x = mirror(_changed(x[easy:], "bending", rng, held_out), rng)
     rest = targets[easy:]
     after = [cut - easy for cut in cuts]
-    kept, between, *nothing = zip(x.tensor_split(after), rest.tensor_split(after), strict=True)
+    preserved, between, *nothing = zip(x.tensor_split(after), rest.tensor_split(after), strict=True)
     made = [
-        kept,
+        preserved,
         _between_classes(*between, (x, rest), codes, rng),
         *(_corrupted_part(*part, codes, rng, held_out) for part in nothing),
     ]
@@ -421,8 +428,8 @@ def _between_classes(
     second = targets.roll(1, 0)
     other[::2] = others_x[near]
     second[::2] = others_targets[near]
-    made, share = interpolate(x, other, codes, rng)
-    return made, share[:, None] * targets + (1 - share[:, None]) * second
+    mixed, share = interpolate(x, other, codes, rng)
+    return mixed, share[:, None] * targets + (1 - share[:, None]) * second
 
 
 def _corrupted_part(
@@ -435,12 +442,12 @@ def _corrupted_part(
         return x, targets
     kinds = _kinds((*CORRUPTIONS, *OFTEN), held_out)
     kind = kinds[int(torch.randint(len(kinds), (1,), generator=rng, device=rng.device))]
-    made, lost = corrupt(x, codes, rng, kind=kind)
+    corrupted, lost = corrupt(x, codes, rng, kind=kind)
     if kind in SHARED:
         targets = (targets + targets.roll(1, 0)) / 2
     soft_targets = (1 - lost[:, None]) * targets
     soft_targets[:, -1] += lost
-    return made, soft_targets
+    return corrupted, soft_targets
 
 
 def _kinds(kinds: Iterable[str], held_out: Collection[str]) -> list[str]:
@@ -509,7 +516,7 @@ def exam_of_photographs(
     """
     x = from_bytes(images.x.to(device))
     y = images.y.to(device).long()
-    kept = [camera_processed(mirror(bend(x, rng, SMALL), rng), rng) for _ in range(2)]
+    preserved = [camera_processed(mirror(bend(x, rng, SMALL), rng), rng) for _ in range(2)]
     dice = RowSampler(len(x), rng)
     share = dice()
     wave = torch.sigmoid(24 * (cloud(x, 3 + dice.one_of(3), dice) - 1 + share))
@@ -519,8 +526,8 @@ def exam_of_photographs(
     codes = _PixelCodes(tuple(x.shape[1:]))
     unseen = [kind for kind in CORRUPTIONS if kind not in SEEN_BY_PEOPLE]
     corrupted, lost = _corrupted_evenly(x, codes, rng, unseen)
-    seen = towards(share.flatten())
-    return _assembled(kept, [y, y.roll(1, 0)], between, seen, [corrupted], [lost], y)
+    shares = towards(share.flatten())
+    return _assembled(preserved, [y, y.roll(1, 0)], between, shares, [corrupted], [lost], y)
 
 
 def _assembled(
@@ -551,8 +558,10 @@ def _corrupted_evenly(
 ) -> tuple[Tensor, Tensor]:
     """Apply every kind of corruption to an equal part of the images."""
     parts = zip(kinds, x.tensor_split(len(kinds)))
-    made = [corrupt(part, codes, rng, kind=kind) for kind, part in parts if len(part)]
-    return torch.cat([images for images, _ in made]), torch.cat([lost for _, lost in made])
+    corrupted = [corrupt(part, codes, rng, kind=kind) for kind, part in parts if len(part)]
+    return torch.cat([images for images, _ in corrupted]), torch.cat(
+        [lost for _, lost in corrupted]
+    )
 
 
 def _sure(share: Float[Tensor, " m"]) -> Int[Tensor, " m"]:

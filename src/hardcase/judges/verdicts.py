@@ -154,14 +154,14 @@ def judge_named(spec: str | None, run: Run | None, request: JudgeRequest) -> Jud
             raise HardcaseError(
                 f"judge {spec!r} is made for a run.", fix="hardcase judge RUN --judge"
             )
-        made: Judge = resolve("judge", spec).make(run, request)
-        return made
+        judge: Judge = resolve("judge", spec).make(run, request)
+        return judge
     if spec is not None and spec.rpartition(":")[0].endswith(".py"):
-        found: Any = resolve("judge", spec).make
-        if isinstance(found, type):  # one that remembers: made once, without arguments
+        candidate: Any = resolve("judge", spec).make
+        if isinstance(candidate, type):  # one that remembers: made once, without arguments
             with guarded(f"making judge {spec}", fix="a class whose arguments all have defaults"):
-                found = found()
-        supplied: Judge = found
+                candidate = candidate()
+        supplied: Judge = candidate
         return supplied
     folder = Path(spec or "")
     if not (folder / cards.CARD).is_file():
@@ -204,8 +204,8 @@ def judge_run(
     allow_changes: bool = False,
 ) -> Run:
     """Judge every finding of `run`; write verdicts, counts and the judge's card into its folder."""
-    known = provenance_of(judge)
-    check(run, known)
+    provenance = provenance_of(judge)
+    check(run, provenance)
     if hasattr(judge, "check"):
         with guarded(f"judge {name_of(judge)}"):
             judge.check(run)
@@ -245,7 +245,7 @@ def judge_run(
         **_described(judge),
         "groups": groups,
         "high_confidence": facts,
-        "independence": independence(run, known),
+        "independence": independence(run, provenance),
         "controls": _judge_controls(run, judge),
     }
     entry["against_people"] = against_people(run, entry)
@@ -373,7 +373,7 @@ def judge_findings(judge: Judge, run: Run) -> tuple[Verdicts, dict[str, list[flo
     the images is in memory. What changed too little to change a label keeps it, whoever judges.
     """
     size = max(256, AT_ONCE // math.prod(run.record["shape"]))
-    found = list[Verdicts]()
+    parts = list[Verdicts]()
     measured: dict[str, list[float]] = {}
     for part in chunks(max(len(run), 1), size):
         pairs = pairs_of(run, range(len(run))[part])
@@ -381,10 +381,10 @@ def judge_findings(judge: Judge, run: Run) -> tuple[Verdicts, dict[str, list[flo
         small = too_small(pairs).tolist()
         words = ["kept" if tiny else word for tiny, word in zip(small, verdicts.verdict)]
         by = [("judge", "norm")[tiny] for tiny in small]
-        found.append(replace(verdicts, verdict=words, columns={**verdicts.columns, "by": by}))
+        parts.append(replace(verdicts, verdict=words, columns={**verdicts.columns, "by": by}))
         for name, values in visible_change(pairs).items():
             measured.setdefault(name, []).extend(values)
-    return Verdicts.join(found), measured
+    return Verdicts.join(parts), measured
 
 
 def _column(table: pa.Table, name: str) -> Tensor:

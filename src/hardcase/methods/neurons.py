@@ -54,16 +54,16 @@ class Profiles:
     ) -> Measure:
         """The criterion over the layers of `model`, which a run shows under `prefix`."""
         graph = self.graph(model)
-        known: Profile | None = None
+        fitted: Profile | None = None
         if requirements([spec], graph, convention=convention) != Needs():
             profile = profile_for(
                 model, self.training(), [spec], convention=convention, graph=graph
             )
-            known = replace(profile, prefix=prefix)
+            fitted = replace(profile, prefix=prefix)
         return build_criteria(
             spec,
             graph.prefixed(prefix),
-            known,
+            fitted,
             convention=convention,
             name=_named(spec, prefix),
         )

@@ -141,8 +141,8 @@ class LabelOnly(ModelWrapper):
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
     ) -> Answer:
         logits = self.model(x).logits
-        one = SURE * torch.nn.functional.one_hot(logits.argmax(1), logits.shape[1]).float()
-        return Answer(torch.where(logits.isfinite().all(1, keepdim=True), one, torch.nan))
+        indicator = SURE * torch.nn.functional.one_hot(logits.argmax(1), logits.shape[1]).float()
+        return Answer(torch.where(logits.isfinite().all(1, keepdim=True), indicator, torch.nan))
 
 
 class Retrying(ModelWrapper):
@@ -239,9 +239,9 @@ def logits_of(returned: Any) -> Tensor:
     elif isinstance(returned, tuple | list):
         parts = dict(enumerate(returned))
     for key in KEYS:
-        found = parts.get(key, getattr(returned, key, None))
-        if isinstance(found, Tensor | np.ndarray):
-            return logits_of(found)
+        value = parts.get(key, getattr(returned, key, None))
+        if isinstance(value, Tensor | np.ndarray):
+            return logits_of(value)
     tables = [part for part in parts.values() if isinstance(part, Tensor) and part.ndim == 2]
     if len(tables) == 1 or (tables and isinstance(returned, tuple | list)):
         return tables[0]
@@ -269,10 +269,10 @@ class Adapted(nn.Module):
         return next((each.dtype for each in weights if each.is_floating_point()), torch.float32)
 
     def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
-        asked = x.to(self.dtype)
+        typed = x.to(self.dtype)
         if self.rows is None:
-            return logits_of(self.net(asked)).float()
-        padded = pad_rows(asked, self.rows)
+            return logits_of(self.net(typed)).float()
+        padded = pad_rows(typed, self.rows)
         answers = [logits_of(self.net(padded[part])) for part in chunks(len(padded), self.rows)]
         return torch.cat(answers)[: len(x)].float()
 
@@ -360,8 +360,8 @@ def function_model(
     subject = Subject(net, name=name, **how)
     differentiable = False
     with torch.enable_grad(), suppress(Raised):  # it may refuse tensors that carry gradients
-        asked = example[:1].to(subject.device).detach().requires_grad_()
-        differentiable = not net.arrays and subject(asked).logits.requires_grad
+        probe = example[:1].to(subject.device).detach().requires_grad_()
+        differentiable = not net.arrays and subject(probe).logits.requires_grad
     return subject if differentiable else Scored(subject)
 
 
@@ -432,10 +432,10 @@ def own_names(thing: Any) -> tuple[str, ...]:
 
 def timm_config(thing: object, config: Any = None) -> dict[str, Any]:
     """timm's configuration of a network's preprocessing, or `config`, as a dictionary."""
-    found = config or getattr(thing, "pretrained_cfg", None) or getattr(thing, "default_cfg", {})
-    if isinstance(found, Mapping):
-        return dict(found)
-    return {name: getattr(found, name) for name in dir(found) if not name.startswith("_")}
+    settings = config or getattr(thing, "pretrained_cfg", None) or getattr(thing, "default_cfg", {})
+    if isinstance(settings, Mapping):
+        return dict(settings)
+    return {name: getattr(settings, name) for name in dir(settings) if not name.startswith("_")}
 
 
 def _fixed_rows(program: torch.export.ExportedProgram) -> int | None:
@@ -526,12 +526,12 @@ def state_of(content: Any, where: str = "the checkpoint") -> State:
                 return state_of(inner, where)
         if tensors:
             return tensors
-    found = type(content).__name__
+    content_words = type(content).__name__
     if isinstance(content, Mapping):
-        found = ", ".join(map(str, list(content)[:8]))
+        content_words = ", ".join(map(str, list(content)[:8]))
     raise HardcaseError(
         f"{where} holds no weights that are known.",
-        f"Looked for {', '.join(INSIDE)}; it holds {found}.",
+        f"Looked for {', '.join(INSIDE)}; it holds {content_words}.",
         fix='torch.save({"state_dict": net.state_dict()}, path)',
     )
 
@@ -542,47 +542,49 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
 
     All weights of the network must be there; others in the file are left out and counted.
     """
-    own = net.state_dict()
-    prefix, renamed = _renamed(own, state)
-    needed = [name for name in own if not name.endswith("num_batches_tracked")]
+    expected = net.state_dict()
+    prefix, renamed = _renamed(expected, state)
+    needed = [name for name in expected if not name.endswith("num_batches_tracked")]
     missing = [name for name in needed if name not in renamed]
     if missing:
         raise HardcaseError(
-            f"{where} lacks {len(missing)} of the network's {len(own)} weights, the first is"
+            f"{where} lacks {len(missing)} of the network's {len(expected)} weights, the first is"
             f" {missing[0]}.",
             f"It has {len(state)}, the first is {next(iter(state), 'none')}.",
             fix="the factory of the network that these weights were saved from",
         )
-    wrong = [name for name in own if name in renamed and own[name].shape != renamed[name].shape]
+    wrong = [
+        name for name in expected if name in renamed and expected[name].shape != renamed[name].shape
+    ]
     if wrong:
         why = "It is another network."
-        last_layer = [name for name, value in own.items() if value.ndim][-2:]
+        last_layer = [name for name, value in expected.items() if value.ndim][-2:]
         if set(wrong) <= set(last_layer):
             why = "Most often the number of classes differs."
         raise HardcaseError(
-            f"{wrong[0]} is {_size(renamed[wrong[0]])} in {where} and {_size(own[wrong[0]])} in the"
+            f"{wrong[0]} is {_size(renamed[wrong[0]])} in {where} and {_size(expected[wrong[0]])} in the"
             " network.",
             why,
         )
-    taken = {name: value for name, value in renamed.items() if name in own}
+    fitting = {name: value for name, value in renamed.items() if name in expected}
     with reading(f"{where} does not fit the network"):  # weights of strange types
-        net.load_state_dict(taken, strict=False)
+        net.load_state_dict(fitting, strict=False)
     notes = []
     if prefix:
         done = {"-": "removed", "+": "added"}[prefix[0]]
         notes.append(f"{done} the prefix {prefix[1:]!r}")
-    left = len(state) - len(taken)
+    left = len(state) - len(fitting)
     if left:
         notes.append(f"left out {left} weights that the network does not have")
     return "; ".join(notes)
 
 
-def _renamed(own: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[str, State]:
+def _renamed(expected: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[str, State]:
     """The weights under the network's names, and the removed (``-``) or added (``+``) prefix."""
     votes = Counter[str]()
-    votes.update({"": sum(name in own for name in state)})
-    votes.update(_prefixes(own, state, "-"))
-    votes.update(_prefixes(state, own, "+"))
+    votes.update({"": sum(name in expected for name in state)})
+    votes.update(_prefixes(expected, state, "-"))
+    votes.update(_prefixes(state, expected, "+"))
     best, _ = max(votes.items(), key=lambda pair: (pair[1], -len(pair[0])))
     if best.startswith("-"):
         cut = best[1:]

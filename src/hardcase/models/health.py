@@ -148,32 +148,32 @@ def check(
             "there are no images to check the model with.", fix="another --data or --split"
         )
     rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long()
-    some = images.take(rows).images()
-    logits = first_answers(subject, some)
-    check_labels(some, some.name)
-    _refuse_senseless(subject, some, logits)
-    accuracy = (logits.argmax(1) == some.y).float().mean().item()
+    sampled = images.take(rows).images()
+    logits = first_answers(subject, sampled)
+    check_labels(sampled, sampled.name)
+    _refuse_senseless(subject, sampled, logits)
+    accuracy = (logits.argmax(1) == sampled.y).float().mean().item()
     notes = list[str]()
     doubts = list[str]()
-    if CLAIMED in some.context:
+    if CLAIMED in sampled.context:
         if not allow_low_accuracy:
-            _enough_claims(len(some), accuracy)
+            _enough_claims(len(sampled), accuracy)
     else:
-        notes = _notes(subject, logits, some)
+        notes = _notes(subject, logits, sampled)
         if not allow_low_accuracy:
-            _require_better_than_chance(subject, logits, some, accuracy)
+            _require_better_than_chance(subject, logits, sampled, accuracy)
             if accuracy < DOUBTFUL:
-                doubts = _suspicion(subject, some, accuracy)
+                doubts = _suspicion(subject, sampled, accuracy)
         if accuracy < 1 - 2 * CLEARLY and not doubts:  # above it no other order is clearly better
-            order = reordered(logits, some)
+            order = reordered(logits, sampled)
             doubts = [str(order)] if order else []
     return Health(
         accuracy=accuracy,
-        images=len(some),
+        images=len(sampled),
         outputs=logits.shape[1],
-        classes=len(some.classes),
+        classes=len(sampled.classes),
         confidence=logits.softmax(1).amax(1).mean().item(),
-        bitwise=_batch_independent(subject, some, logits),
+        bitwise=_batch_independent(subject, sampled, logits),
         notes=(*notes, *doubts),
     )
 
@@ -208,8 +208,10 @@ def _unfit(subject: Model, images: Images, error: Exception) -> HardcaseError:
 
 def _cause(subject: Model, images: Images, logits: Tensor | None = None) -> Mistake | None:
     """The mistake that explains why a model fails, or misreads what it answers `logits` to."""
-    found = diagnosis_of(subject, images)
-    named = [one for one in (found.mistakes if found else ()) if one.name != "fails"]
+    diagnosis = diagnosis_of(subject, images)
+    named = [
+        mistake for mistake in (diagnosis.mistakes if diagnosis else ()) if mistake.name != "fails"
+    ]
     order = None if logits is None else reordered(logits, images)
     if named and (order is None or (named[-1].accuracy or 0.0) >= FINE):
         return named[-1]
@@ -280,12 +282,12 @@ def _require_better_than_chance(
     if share > 0.9:
         said = f" It answers class {int(predicted.mode().values)} for {100 * share:.0f} % of them."
     low, high = (images.x.min().item() / 255, images.x.max().item() / 255)
-    seen = f"inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has {classes} classes."
+    ranges = f"inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has {classes} classes."
     why = "None of the usual mistakes explains it: it may be weak on these images."
     fix = "--set model.mean=... model.std=..."
     if cause:
         why, fix = f"Here {cause.sentence}.", cause.fix
-    raise _chance(accuracy, images, f"{seen}{said}", why, fix)
+    raise _chance(accuracy, images, f"{ranges}{said}", why, fix)
 
 
 def _one_class(logits: Tensor, images: Images) -> HardcaseError:
@@ -297,12 +299,12 @@ def _one_class(logits: Tensor, images: Images) -> HardcaseError:
 
 
 def _chance(
-    accuracy: float, images: Images, seen: str, why: str, fix: str, classes: int = 0
+    accuracy: float, images: Images, ranges: str, why: str, fix: str, classes: int = 0
 ) -> HardcaseError:
     chance = 100 / (classes or len(images.classes))
     return HardcaseError(
         f"accuracy {100 * accuracy:.1f} % (n = {len(images):,}); chance is {chance:.0f} %.",
-        f"Most often normalisation is missing or the class order differs. Seen: {seen}",
+        f"Most often normalisation is missing or the class order differs. Seen: {ranges}",
         why,
         fix=f"{fix}      continue anyway: --allow-low-accuracy",
     )
@@ -318,8 +320,8 @@ def _batch_independent(subject: Model, images: Images, logits: Tensor) -> bool:
         [answers(subject, images.take(torch.tensor([i]))) for i in range(0, len(images), every)]
     )
     odd = answers(subject, images, batch=37)
-    apart = [alone - logits[::every], odd - logits]
-    largest = max(one.abs().nan_to_num(0.0).amax().item() for one in apart)
+    differences = [alone - logits[::every], odd - logits]
+    largest = max(difference.abs().nan_to_num(0.0).amax().item() for difference in differences)
     spread = logits[logits.isfinite()].std().item()
     if largest > max(MIXED, 8 * _rounding(subject)) * spread:
         raise HardcaseError(
@@ -354,19 +356,19 @@ def require_gradients(subject: Model, images: ImageSet, method: Method) -> None:
     if method.needs != "gradients" or method.closed or subject.offers != "gradients":
         return
     rows = torch.linspace(0, len(images) - 1, min(SOME, len(images))).long()
-    some = images.take(rows).images()
+    sampled = images.take(rows).images()
     ask: Callable[..., Answer] = subject
-    if CLAIMED in some.context:
-        ask = asking(subject, Claims.of(some, subject.device))
+    if CLAIMED in sampled.context:
+        ask = asking(subject, Claims.of(sampled, subject.device))
     with torch.inference_mode():  # as a model is asked where no gradient is wanted
-        plain = ask(from_bytes(some.x.to(subject.device))).logits
+        plain = ask(from_bytes(sampled.x.to(subject.device))).logits
     with torch.enable_grad():
-        x = from_bytes(some.x.to(subject.device)).requires_grad_()
+        x = from_bytes(sampled.x.to(subject.device)).requires_grad_()
         logits = ask(x).logits
         _require_same_with_gradients(subject, plain, logits.detach())
         gradient = None
         if logits.requires_grad:
-            lead = margin(logits, some.y.to(subject.device))
+            lead = margin(logits, sampled.y.to(subject.device))
             with guarded(f"the backward pass of model {subject.name}"):
                 (gradient,) = torch.autograd.grad(lead.sum(), x, allow_unused=True)
     fix = "--method natural-blackbox, or a forward that torch can differentiate"
@@ -379,7 +381,7 @@ def require_gradients(subject: Model, images: ImageSet, method: Method) -> None:
         )
     if not bool((gradient.nan_to_num(0, 0, 0) != 0).any()):
         raise HardcaseError(
-            f"the gradient of model {subject.name} is zero on all of {len(some)} images, and"
+            f"the gradient of model {subject.name} is zero on all of {len(sampled)} images, and"
             f" method {method.name} climbs it.",
             "Most often outputs are rounded, or a hook or a layer takes the gradient away.",
             fix=fix,
@@ -405,7 +407,7 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
         notes.append("the model returns probabilities; their logarithm is used as logits")
     elif logits.min() >= 0 and logits.max() <= 1:
         odd = odd_outputs(logits, images)
-        notes += [str(one) for one in odd if one.name in ("several labels", "sigmoid")]
+        notes += [str(mistake) for mistake in odd if mistake.name in ("several labels", "sigmoid")]
     if logits.shape[1] > len(images.classes):
         notes.append(
             f"the model has {logits.shape[1] - len(images.classes)} outputs more than the data has"

@@ -165,8 +165,8 @@ def _loaded(spec: str, how: Loading) -> Model:
     if form == "zoo" and "@" not in spec:
         name, _, seed = name.partition("?seed=")  # another training of the same network
         number = int(seed) if seed.isdecimal() else how.seed
-        told: dict[str, Any] = {"device": how.device, "progress": how.progress}
-        net, _ = trained_classifier(name, how.train, how.test, seed=number, **told)
+        options: dict[str, Any] = {"device": how.device, "progress": how.progress}
+        net, _ = trained_classifier(name, how.train, how.test, seed=number, **options)
         return _subject(net, spec, how)
     if (load := loader(form)) is not None:
         return model_of(load(spec, how), how.test)
@@ -190,8 +190,8 @@ def loader(form: str) -> Callable[..., Any] | None:
     """
     if form in ELSEWHERE:
         extra = ELSEWHERE[form]
-        own: Callable[..., Any] = teams_module(extra, f"a model {form}:...", extra).load
-        return own
+        load: Callable[..., Any] = teams_module(extra, f"a model {form}:...", extra).load
+        return load
     for point in entry_points(group="hardcase.loader", name=form):
         return partial(_load_by, point)
     return None
@@ -317,10 +317,10 @@ def _with_normalisation(net: nn.Module, how: Loading) -> Loading:
     """`how`, with the usual normalisation that the network clearly needs, if the user set none."""
     if how.normalised:
         return how
-    found = settled(net, how.test, how.channels)
-    if found is None:
+    normalisation = settled(net, how.test, how.channels)
+    if normalisation is None:
         return how
-    mean, std, words = found
+    mean, std, words = normalisation
     _log.warning("found by trying the usual ones: %s", words)
     return replace(how, mean=mean, std=std)
 
@@ -330,16 +330,16 @@ def with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
     if how.outputs not in ("auto", "sigmoid") or not len(how.test):
         return make(how.outputs.replace("auto", "logits"))
     plain = make("logits")
-    some = how.test.take(torch.linspace(0, len(how.test) - 1, min(SOME, len(how.test))).long())
+    sampled = how.test.take(torch.linspace(0, len(how.test) - 1, min(SOME, len(how.test))).long())
     try:
-        scores = answers(plain, some)
+        scores = answers(plain, sampled)
     except Unanswered as error:
         raise HardcaseError(f"{plain.name} does not answer: {error}") from error
     except Exception:  # wrong sizes and the like are told in full by `health.check`
         return plain
-    if scores.shape[1] == 1 and len(some.classes) == 2:
-        outputs, why = binary_reading(scores, some.y)
-        for word, name in zip(("first", "second"), some.classes):
+    if scores.shape[1] == 1 and len(sampled.classes) == 2:
+        outputs, why = binary_reading(scores, sampled.y)
+        for word, name in zip(("first", "second"), sampled.classes):
             why = why.replace(f"{word} class", f"class {name!r}")
         _log.warning("%s has %s; to fix it: --set model.outputs=%s", plain.name, why, outputs)
         return make(outputs)

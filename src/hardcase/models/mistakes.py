@@ -178,18 +178,18 @@ def flags_of(mean: Sequence[float], std: Sequence[float]) -> str:
 
 def name_of(mean: Sequence[float], std: Sequence[float]) -> str:
     """The name of a usual normalisation; ``another`` for any other."""
-    for name, known in USUAL.items():
-        if len(mean) == len(known[0]) and np.allclose([mean, std], known):
+    for name, usual in USUAL.items():
+        if len(mean) == len(usual[0]) and np.allclose([mean, std], usual):
             return name
     return "another"
 
 
 def stated_by(thing: object) -> tuple[Values, Values] | None:
     """Mean and standard deviation that a network carries itself, as timm's do; else None."""
-    known = timm_config(thing)
-    if known.get("mean") is None or known.get("std") is None:
+    settings = timm_config(thing)
+    if settings.get("mean") is None or settings.get("std") is None:
         return None
-    return tuple(map(float, known["mean"])), tuple(map(float, known["std"]))
+    return tuple(map(float, settings["mean"])), tuple(map(float, settings["std"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,23 +249,23 @@ def settled(
     """Mean and std of the usual normalisation that a network clearly wants, and why in words."""
     if len(set(images.y.tolist())) < 2:  # of one class, a network that always says it seems best
         return None
-    some = images.sample(count=min(ENOUGH, len(images)))
-    x = from_bytes(some.x)
+    sampled = images.sample(count=min(ENOUGH, len(images)))
+    x = from_bytes(sampled.x)
     trial = Trial(net, channels=channels)
     try:
-        plain = float(_right(trial.logits(x, some.y), some.y).mean())
+        plain = float(_right(trial.logits(x, sampled.y), sampled.y).mean())
         if plain >= FINE:
             return None
-        few = slice(len(x))
+        rows = slice(len(x))
         if is_photographic(images.shape):  # each image costs, so only the best is held against all
-            few = slice(GLANCE)
-        best = max(_other_inputs(trial, x[few], some.y[few]), key=lambda tried: tried.merit)
+            rows = slice(GLANCE)
+        best = max(_other_inputs(trial, x[rows], sampled.y[rows]), key=lambda tried: tried.merit)
         name = best.normalisation
         if name in ("", NONE):
             return None
         mean, std = USUAL[name]
         normalised = replace(trial, mean=mean, std=std)
-        right = float(_right(normalised.logits(x, some.y), some.y).mean())
+        right = float(_right(normalised.logits(x, sampled.y), sampled.y).mean())
     except Exception:  # a network that fails is told of in full by the check of its health
         return None
     if right - plain <= GAIN:
@@ -295,7 +295,7 @@ def diagnosis_of(subject: Model, images: Images) -> Diagnosis | None:
     """What is wrong with a model's settings; None where no other can be tried."""
     if not isinstance(subject, Subject) or not len(images):
         return None
-    found = diagnose(
+    diagnosis = diagnose(
         subject.net,
         images,
         mean=tuple(subject.mean.flatten().tolist()),
@@ -304,11 +304,11 @@ def diagnosis_of(subject: Model, images: Images) -> Diagnosis | None:
         outputs=subject.outputs,
     )
     stated = {"probabilities": ("softmax", "double softmax"), "sigmoid": ("sigmoid",)}
-    known = stated.get(subject.outputs, ())
-    mistakes = [mistake for mistake in found.mistakes if mistake.name not in known]
+    kinds = stated.get(subject.outputs, ())
+    mistakes = [mistake for mistake in diagnosis.mistakes if mistake.name not in kinds]
     if mistakes and mistakes[-1].name == "no weights":
         mistakes[-1] = replace(mistakes[-1], fix=_fix_of_weights(subject))
-    return replace(found, mistakes=tuple(mistakes))
+    return replace(diagnosis, mistakes=tuple(mistakes))
 
 
 def _fix_of_weights(subject: Subject) -> str:
@@ -329,36 +329,36 @@ def diagnose(net: nn.Module, images: Images, **asked: Any) -> Diagnosis:
     """Classify up to fifty images with the present settings (`asked`), and with other plausible
     settings."""
     hurried = math.isfinite(_TRYING.get()[0]) and is_photographic(images.shape)
-    some = images.sample(count=min(GLANCE if hurried else ENOUGH, len(images)))
-    x = from_bytes(some.x)
-    found = list[Mistake]()
+    sampled = images.sample(count=min(GLANCE if hurried else ENOUGH, len(images)))
+    x = from_bytes(sampled.x)
+    mistakes = list[Mistake]()
     active = (nn.Dropout, nn.modules.batchnorm._BatchNorm)
     if any(module.training and isinstance(module, active) for module in net.modules()):
         what = "the network is in training mode: dropout and batch statistics change its answers"
-        found.append(Mistake("training mode", what, "net.eval() in the factory"))
+        mistakes.append(Mistake("training mode", what, "net.eval() in the factory"))
     trial = Trial(net, **asked)
-    logits, failure = trial.attempt(x, some.y)
+    logits, failure = trial.attempt(x, sampled.y)
     if logits is None:
-        return Diagnosis(None, (*found, _failing(trial, x, some, failure)))
+        return Diagnosis(None, (*mistakes, _failing(trial, x, sampled, failure)))
     scores = trial.scores(x)
     again = trial.scores(x[: trial.batch])
     if not torch.equal(scores[: trial.batch], again) and not scores.isnan().any():
         what = "the network changes its answer from one time to the next: dropout or noise"
         noise = Mistake("noise", what, "net.eval() in the factory, no randomness in its forward")
-        return Diagnosis(None, (*found, noise))
-    outputs = list(odd_outputs(scores, some, trial.outputs))
-    found += outputs
+        return Diagnosis(None, (*mistakes, noise))
+    outputs = list(odd_outputs(scores, sampled, trial.outputs))
+    mistakes += outputs
     if logits.ndim != 2 or any(mistake.name in ("outputs", "nan") for mistake in outputs):
-        return Diagnosis(None, tuple(found))
+        return Diagnosis(None, tuple(mistakes))
     tried: list[Explanation] = []
     if all(mistake.name != "labels from 1" for mistake in outputs):
-        tried = _tried(trial, x, some, logits)
-        found += _explained(tried, logits, some.y)
-    if not found:
-        found += _untrained(trial, images)
+        tried = _tried(trial, x, sampled, logits)
+        mistakes += _explained(tried, logits, sampled.y)
+    if not mistakes:
+        mistakes += _untrained(trial, images)
     outcomes = tuple((each.label or each.mistake.name, each.accuracy) for each in tried)
-    accuracy = float(_right(logits, some.y).mean())
-    return Diagnosis(accuracy, tuple(found), outcomes, len(some))
+    accuracy = float(_right(logits, sampled.y).mean())
+    return Diagnosis(accuracy, tuple(mistakes), outcomes, len(sampled))
 
 
 def with_options(data: str, **options: str | int) -> str:
@@ -472,8 +472,8 @@ def _timely(*ways: Iterator[Explanation]) -> list[Explanation]:
     until, _ = _TRYING.get()
     tried: list[Explanation] = []
     following = chain(*ways)
-    while process_time() < until and (found := next(following, None)):
-        tried.append(found)
+    while process_time() < until and (mistake := next(following, None)):
+        tried.append(mistake)
     return tried
 
 
@@ -496,17 +496,17 @@ def _labels(logits: Tensor, images: Images) -> Iterator[Explanation]:
 
 def _class_order(logits: Tensor, images: Images) -> Explanation | None:
     """Map each class to its most frequent output, if these outputs differ."""
-    said = torch.zeros(int(images.y.max()) + 1, logits.shape[1])
-    said.index_put_((images.y, logits.argmax(1)), torch.ones(len(logits)), accumulate=True)
-    order = said.argmax(1)
+    votes = torch.zeros(int(images.y.max()) + 1, logits.shape[1])
+    votes.index_put_((images.y, logits.argmax(1)), torch.ones(len(logits)), accumulate=True)
+    order = votes.argmax(1)
     present = sorted(set(images.y.tolist()))
     if not 1 < len({int(order[at]) for at in present}) == len(present):
         return None
-    some = ", ".join(f"{images.classes[at]} -> {int(order[at])}" for at in present[:4])
+    listed = ", ".join(f"{images.classes[at]} -> {int(order[at])}" for at in present[:4])
     names = [f"output {at}" for at in range(logits.shape[1])]
     for at in present:
         names[int(order[at])] = images.classes[at]
-    what = f"the classes have another order ({some} …)"
+    what = f"the classes have another order ({listed} …)"
     mistake = Mistake("class order", what, _named_outputs(names))
     return _explanation(
         mistake, logits, order[images.y], handicap=0.1, label="another order of classes"
@@ -515,12 +515,12 @@ def _class_order(logits: Tensor, images: Images) -> Explanation | None:
 
 def reordered(logits: Float[Tensor, "n k"], images: Images) -> Mistake | None:
     """Return that the classes have another order, if that clearly explains a model's answers."""
-    found = _class_order(logits, images)
-    if found is None or len(set(images.y.tolist())) < len(images.classes):
+    order = _class_order(logits, images)
+    if order is None or len(set(images.y.tolist())) < len(images.classes):
         return None
-    if found.accuracy <= float(_right(logits, images.y).mean()) + 2 * CLEARLY:
+    if order.accuracy <= float(_right(logits, images.y).mean()) + 2 * CLEARLY:
         return None
-    return replace(found.mistake, accuracy=found.accuracy)
+    return replace(order.mistake, accuracy=order.accuracy)
 
 
 def _named_outputs(names: list[str]) -> str:
@@ -580,8 +580,8 @@ def sizes_taken(net: nn.Module, *more: int) -> list[int]:
 
     def takes(size: int) -> bool:
         shapes = ((1, channels, size, size) for channels in (3, 1))
-        found = (trial.attempt(torch.full(shape, 0.5), label)[0] for shape in shapes)
-        return any(logits is not None and logits.ndim == 2 for logits in found)
+        answers = (trial.attempt(torch.full(shape, 0.5), label)[0] for shape in shapes)
+        return any(logits is not None and logits.ndim == 2 for logits in answers)
 
     tried = sorted({*SIZES, *more})
     return [size for size in tried if process_time() < until and takes(size)]
@@ -608,13 +608,13 @@ def may_be_guessing(right: int, total: int, classes: int) -> bool:
 def _untrained(trial: Trial, images: Images) -> list[Mistake]:
     """Report missing weights as a possible cause if no other settings make the network better than
     chance; a glance at a small sample is repeated with more images."""
-    some = images.sample(count=min(ENOUGH, len(images)))
-    logits, _ = trial.attempt(from_bytes(some.x), some.y)
+    sampled = images.sample(count=min(ENOUGH, len(images)))
+    logits, _ = trial.attempt(from_bytes(sampled.x), sampled.y)
     if logits is None:
         return []
-    right = int(_right(logits, some.y).sum())
-    constant = len(set(logits.argmax(1).tolist())) == 1 < len(set(some.y.tolist()))
-    if not may_be_guessing(right, len(some), len(some.classes)) and not constant:
+    right = int(_right(logits, sampled.y).sum())
+    constant = len(set(logits.argmax(1).tolist())) == 1 < len(set(sampled.y.tolist()))
+    if not may_be_guessing(right, len(sampled), len(sampled.classes)) and not constant:
         return []
     what = "the network is no better than chance whatever is tried: its weights may be missing"
     return [Mistake("no weights", what, "--model weights.safetensors@file.py:factory")]

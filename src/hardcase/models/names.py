@@ -85,13 +85,13 @@ def class_map(
         "synset": {synset: at for at, synset in enumerate(synsets)},
         "name": _by_name(known, lemmas or {}),
     }
-    found = [_find(name, tables, len(known)) for name in data]
-    missing = [name for name, at in zip(data, found) if at is None]
+    matches = [_find(name, tables, len(known)) for name in data]
+    missing = [name for name, at in zip(data, matches) if at is None]
     if len(missing) == len(data) and len(data) == len(known):
         return ClassMap(tuple(data), known, tuple(range(len(known))), ("position",) * len(known))
     if missing:
         raise _unmatched(missing, data, known)
-    pairs = [pair for pair in found if pair is not None]
+    pairs = [pair for pair in matches if pair is not None]
     outputs = tuple(at for at, _ in pairs)
     twice = next((at for at, count in Counter(outputs).items() if count > 1), None)
     if twice is not None:
@@ -163,24 +163,24 @@ def map_between(data: Sequence[str], model: Sequence[str]) -> ClassMap | None:
     """
     if not model or tuple(data) == tuple(model):
         return None
-    known = _imagenet_names(tuple(model))
-    return class_map(data, model, synsets=[*known], lemmas=dict(enumerate(known.values())))
+    imagenet = _imagenet_names(tuple(model))
+    return class_map(data, model, synsets=[*imagenet], lemmas=dict(enumerate(imagenet.values())))
 
 
 def aligned(images: LabelledSet, model: Sequence[str]) -> LabelledSet:
     """The images under the classes of a model, or as they are where nothing has to be mapped."""
-    found = map_between(images.classes, model)
-    if found is None:
+    mapping = map_between(images.classes, model)
+    if mapping is None:
         return folded(images)
-    return found.apply(images)
+    return mapping.apply(images)
 
 
 def _imagenet_names(model: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """All names of ImageNet's classes by synset, if these are ImageNet's and the names are
     installed."""
     rows = imagenet_if_known(len(model))
-    own = [{_plain(word) for word in (row.synset, row.name, *row.lemmas)} for row in rows]
-    same = sum(_plain(name.split(",")[0]) in words for name, words in zip(model, own))
+    names = [{_plain(word) for word in (row.synset, row.name, *row.lemmas)} for row in rows]
+    same = sum(_plain(name.split(",")[0]) in words for name, words in zip(model, names))
     return {row.synset: row.lemmas for row in rows if same > COUNT / 2}
 
 
@@ -210,10 +210,10 @@ def same_outputs(classes: Sequence[str]) -> Groups:
     if len(classes) != COUNT:
         return ()
     first = [name.partition(",")[0].replace("_", " ").strip().lower() for name in classes]
-    found = (
+    groups = (
         tuple(at for at, name in enumerate(first) if name in words) for words in map(set, SAME)
     )
-    return tuple(group for group in found if len(group) > 1)
+    return tuple(group for group in groups if len(group) > 1)
 
 
 def merged(logits: Float[Tensor, "m k"], groups: Groups) -> Float[Tensor, "m k"]:
@@ -311,10 +311,10 @@ def parse_imagenet(files: Mapping[str, Path]) -> tuple[ImageNetClass, ...]:
 
 
 def _installed() -> dict[str, Path] | None:
-    found = importlib.util.find_spec("timm")
-    if found is None or not found.origin:
+    spec = importlib.util.find_spec("timm")
+    if spec is None or not spec.origin:
         return None
-    files = {name: Path(found.origin).parent / "data/_info" / name for name in CLASSES.files}
+    files = {name: Path(spec.origin).parent / "data/_info" / name for name in CLASSES.files}
     return files if all(path.is_file() for path in files.values()) else None
 
 

@@ -171,18 +171,18 @@ class Subject(nn.Module):
             )
         if len(parts) == 1:
             return parts[0]
-        seen = {
+        activations = {
             name: torch.cat([part.activations[name] for part in parts])
             for name in parts[0].activations
         }
-        return Answer(torch.cat([part.logits for part in parts]), seen)
+        return Answer(torch.cat([part.logits for part in parts]), activations)
 
     def _tile(self, batch: Float[Tensor, "m c h w"], rows: int, taps: Mapping[str, Tap]) -> Answer:
         """The answer to the first rows of a call, which is padded to complete tiles."""
         images = batch
         if not self._plain:
             images = prepared(batch, self.mean, self.std, self.channels)
-        with self._tapped(taps) if taps else nullcontext(dict[str, _Kept]()) as seen:
+        with self._tapped(taps) if taps else nullcontext(dict[str, _Kept]()) as tapped:
             try:
                 with guarded(f"model {self.name}"), within(LOOPING, Endless):
                     if taps or not images.is_cuda:
@@ -197,7 +197,7 @@ class Subject(nn.Module):
                     f"Calls without a model.timeout are broken off after {LOOPING:g} s.",
                     fix="--set model.timeout=SECONDS, which finds out the inputs to blame",
                 ) from late
-        if any(kept.changed for kept in seen.values()):  # from now on copies are kept
+        if any(tap_value.changed for tap_value in tapped.values()):  # from now on copies are kept
             self._writes_over = True
             return self._tile(batch, rows, taps)
         logits = as_logits(_checked(logits, len(batch), self.name)[:rows], self.outputs)
@@ -212,7 +212,9 @@ class Subject(nn.Module):
         if self._first is None:
             with torch.no_grad():
                 self._first = (batch[:FIRST].clone(), logits[:FIRST].clone())
-        return Answer(logits.float(), {name: kept.value[:rows] for name, kept in seen.items()})
+        return Answer(
+            logits.float(), {name: tap_value.value[:rows] for name, tap_value in tapped.items()}
+        )
 
     @torch.no_grad()
     def drift(self) -> float:
@@ -222,9 +224,9 @@ class Subject(nn.Module):
         if self._first is None:
             return 0.0
         x, then = self._first
-        apart = (self(x).logits[: len(then)] - then).abs().nan_to_num(0.0).amax().item()
+        difference = (self(x).logits[: len(then)] - then).abs().nan_to_num(0.0).amax().item()
         spread: float = then[then.isfinite()].std().nan_to_num(0.0).item()
-        return float(apart / max(spread, 1e-12))
+        return float(difference / max(spread, 1e-12))
 
     def forget(self) -> None:
         """Forget what was answered first: from now on this is another network."""
@@ -241,7 +243,7 @@ class Subject(nn.Module):
     @contextmanager
     def _tapped(self, taps: Mapping[str, Tap]) -> Iterator[dict[str, _Kept]]:
         modules = dict(self.net.named_modules())
-        seen = dict[str, _Kept]()
+        tapped = dict[str, _Kept]()
         missing = [name for name in taps if name.split("#")[0] not in modules]
         if missing:
             raise HardcaseError(
@@ -251,16 +253,16 @@ class Subject(nn.Module):
             )
         copied = self._writes_over
         handles = [
-            _tap(modules[name], name, tap, seen, copied)
+            _tap(modules[name], name, tap, tapped, copied)
             for name, tap in taps.items()
             if "#" not in name
         ]
         try:
-            yield seen
+            yield tapped
         finally:
             for handle in handles:
                 handle.remove()
-        silent = [name for name in taps if name not in seen]
+        silent = [name for name in taps if name not in tapped]
         if silent:
             raise HardcaseError(
                 f"layer {silent[0]!r} did not run when the model was called, so it cannot be"
@@ -366,7 +368,7 @@ class _Kept:
 
 
 def _tap(
-    module: nn.Module, name: str, tap: Tap, seen: dict[str, _Kept], copied: bool
+    module: nn.Module, name: str, tap: Tap, tapped: dict[str, _Kept], copied: bool
 ) -> torch.utils.hooks.RemovableHandle:
     """Keep what `tap` makes of a module's output; of a second run as ``name#2``."""
     calls = 0
@@ -376,7 +378,7 @@ def _tap(
         calls += 1
         if copied or output.is_inference():
             output = output.clone()
-        seen[name if calls == 1 else f"{name}#{calls}"] = _Kept(tap(output))
+        tapped[name if calls == 1 else f"{name}#{calls}"] = _Kept(tap(output))
 
     return module.register_forward_hook(hook)
 

@@ -185,18 +185,18 @@ def cached_classifiers(images_train: Images, images_test: Images) -> list[str]:
 
 
 def _row(name: str) -> registry.Part:
-    known = registry.parts("model", name)
-    if name not in known:
+    rows = registry.parts("model", name)
+    if name not in rows:
         raise choice("model", name, registry.names("model"))
-    if "task" in known[name].facts:
-        task = known[name].facts["task"]
+    if "task" in rows[name].facts:
+        task = rows[name].facts["task"]
         raise HardcaseError(f"{name} answers {task}; it is no classifier.", fix=f"--task {task}")
-    if "recipe" not in known[name].facts:
+    if "recipe" not in rows[name].facts:
         raise HardcaseError(
             f"{name} was trained by others and is not trained here.",
             fix=f"hardcase fetch model {name}, then --model zoo:{name}",
         )
-    return known[name]
+    return rows[name]
 
 
 def _from_config(config: Mapping[str, Any]) -> nn.Module:

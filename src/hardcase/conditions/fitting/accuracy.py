@@ -152,8 +152,8 @@ class _Synthetic:
             x = to_grid(corrupt(x, name, severity, keys_of(images.id)))
         logits = logits_of(self.model, x)
         right = float((logits.argmax(1) == images.y).double().mean())
-        whole = self.embedding.of(x)
-        return np.concatenate([[right], self.seen(logits, whole), whole])
+        embedded = self.embedding.of(x)
+        return np.concatenate([[right], self.seen(logits, embedded), embedded])
 
     def seen(self, logits: Float[Tensor, "n k"], embedding: Vector) -> Vector:
         """The features of a field that need no labels."""
@@ -234,31 +234,31 @@ def expected_accuracy(
     kept = kept or Kept()
     logits = logits_of(model, from_bytes(images.x))
     confidence = Confidence.fit(logits, images.y)
-    made = _Synthetic(model, images, matching.embedding, matching, place, confidence, seed)
+    synthetic = _Synthetic(model, images, matching.embedding, matching, place, confidence, seed)
     rows = list[Vector]()
     for number in range(FIELDS):
         name = f"synthetic {number} of {place.candidate.key} by {_of_model(logits)}"
-        rows.append(kept.get(name, lambda number=number: made.field(number)))  # type: ignore[misc]
+        rows.append(kept.get(name, lambda number=number: synthetic.field(number)))  # type: ignore[misc]
         on_progress(number + 1, FIELDS)
     table = np.stack(rows)
-    seen = made.seen(logits_of(model, field), matching.field)
-    width = len(seen)
+    features_here = synthetic.seen(logits_of(model, field), matching.field)
+    width = len(features_here)
     value, low, high, refused = _regressed(
         table[:, 0],
         table[:, 1 : 1 + width],
-        seen,
+        features_here,
         _distances(table[:, 1 + width :], matching.field),
     )
     if rejected:
         refused = "part of the field is explained by no condition"
-    known = {
+    figures = {
         "unmodified": confidence.accuracy,
         "fitted": _under(model, images, place),
         **confidence.seen(logits_of(model, field)),
     }
     if refused:
-        return ExpectedAccuracy(None, None, None, refused, **known)
-    return ExpectedAccuracy(value, low, high, "", **known)
+        return ExpectedAccuracy(None, None, None, refused, **figures)
+    return ExpectedAccuracy(value, low, high, "", **figures)
 
 
 def _of_model(logits: Float[Tensor, "n k"]) -> str:
@@ -286,7 +286,7 @@ def _distances(embeddings: NDArray[np.float64], field: Vector) -> Mapping[str, V
 
 
 def _regressed(
-    accuracy: Vector, seen: NDArray[np.float64], here: Vector, distances: Mapping[str, Vector]
+    accuracy: Vector, features: NDArray[np.float64], here: Vector, distances: Mapping[str, Vector]
 ) -> tuple[float, float, float, str]:
     """The predicted accuracy, its interval, and the reason for a refusal, if any."""
     away = distances["field"]
@@ -296,10 +296,10 @@ def _regressed(
     weights = np.exp(-0.5 * np.square(away / reach))
     if weights.sum() ** 2 / np.square(weights).sum() < LEAST_FIELDS:
         return 0.0, 0.0, 1.0, "too few synthetic fields look like this one"
-    centre = np.average(seen, axis=0, weights=weights)
-    scale = np.sqrt(np.average(np.square(seen - centre), axis=0, weights=weights)) + 1e-9
-    inputs = np.column_stack([np.ones(len(seen)), (seen - centre) / scale])
-    ridge = RIDGE * np.diag([0.0, *np.ones(seen.shape[1])])
+    centre = np.average(features, axis=0, weights=weights)
+    scale = np.sqrt(np.average(np.square(features - centre), axis=0, weights=weights)) + 1e-9
+    inputs = np.column_stack([np.ones(len(features)), (features - centre) / scale])
+    ridge = RIDGE * np.diag([0.0, *np.ones(features.shape[1])])
     root = np.sqrt(weights)[:, None]
     gram = (inputs * root).T @ (inputs * root) + ridge
     slopes = np.linalg.solve(gram, (inputs * root).T @ (accuracy * root[:, 0]))

@@ -118,8 +118,8 @@ class Embedding:
 
     def measured(self, means: Matrix) -> Matrix:
         """Return what means of rows are as embeddings."""
-        found: Matrix = means @ self.metric.numpy()
-        return found
+        projected: Matrix = means @ self.metric.numpy()
+        return projected
 
 
 def _metric(rows: Float[Tensor, "n e"]) -> Float[Tensor, "e e"]:
@@ -193,5 +193,5 @@ def class_mix(field: Vector, classes: Matrix, usual: Vector) -> Vector:
 
 def class_directions(classes: Matrix, shares: Vector) -> Sequence[Vector]:
     """Return the directions in which another mix of classes moves an embedding."""
-    whole = shares @ classes
-    return [one - whole for one in classes[:-1]] if len(classes) > 1 else []
+    mixture = shares @ classes
+    return [row - mixture for row in classes[:-1]] if len(classes) > 1 else []

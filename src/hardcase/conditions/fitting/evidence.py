@@ -97,10 +97,10 @@ class Chance:
         chance = np.random.default_rng(self.seed)
         ours = chance.standard_normal((REPLICATES, len(source)), dtype=np.float32)
         theirs = chance.standard_normal((REPLICATES, len(field)), dtype=np.float32)
-        found = theirs @ field / len(field) - (ours * weights.astype(np.float32)) @ source.astype(
+        noise = theirs @ field / len(field) - (ours * weights.astype(np.float32)) @ source.astype(
             np.float32
         )
-        return self.matching.embedding.measured(found.astype(np.float64))
+        return self.matching.embedding.measured(noise.astype(np.float64))
 
 
 def gains(differences: Matrix, basis: Matrix, moves: Sequence[Vector]) -> Matrix:
@@ -167,7 +167,7 @@ class ChanceOfField:
 
 def first_moves(matching: Matching, name: str, start: Place) -> list[Vector]:
     """Return how the first trials of a coordinate moved the embedding of unchanged images."""
-    places = [matching.place(Candidate({name: one})) for one in matching.tried(name)]
+    places = [matching.place(Candidate({name: spread})) for spread in matching.tried(name)]
     return [start.shares @ place.classes - start.embedding for place in places]
 
 
@@ -240,7 +240,7 @@ def widths(
     free = columns - basis @ (basis.T @ columns)
     moved = differences - (differences @ basis) @ basis.T
     steps = np.linalg.lstsq(free, moved.T, rcond=1e-6)[0]
-    found = dict[str, tuple[float, float, float]]()
+    intervals = dict[str, tuple[float, float, float]]()
     for name, spread in place.candidate.spreads.items():
         row = matching.rows(name)
         now = np.array(spread.in_sizes(row))[:, None].repeat(steps.shape[1], 1)
@@ -254,8 +254,8 @@ def widths(
         value = width(row, *spread.in_sizes(row), spread.even)
         low, high = np.quantile(drawn, (0.025, 0.975))
         size = abs(row.size)
-        found[name] = (value * size, min(low, value) * size, max(high, value) * size)
-    return found
+        intervals[name] = (value * size, min(low, value) * size, max(high, value) * size)
+    return intervals
 
 
 def detectable(matching: Matching, place: Place, differences: Matrix) -> dict[str, float]:
@@ -268,7 +268,7 @@ def detectable(matching: Matching, place: Place, differences: Matrix) -> dict[st
     start = matching.place(Candidate())
     names, columns = matching.tangents(place)
     tests = len(matching.coordinates)
-    found = dict[str, float]()
+    smallest = dict[str, float]()
     for row in matching.coordinates:
         fitted = [columns[:, i] for i, (owner, _) in enumerate(names) if owner != row.name]
         # what other coordinates do alike is no sign of this one
@@ -287,11 +287,11 @@ def detectable(matching: Matching, place: Place, differences: Matrix) -> dict[st
             there = matching.place(Candidate({row.name: spread}))
             move = start.shares @ (there.classes - least.classes)
             signal = _signal(move - basis @ (basis.T @ move), differences, tests)
-            seen = width(row, *spread.in_sizes(row))
+            interval = width(row, *spread.in_sizes(row))
             scale = min(max(scale / max(signal, 1e-3) ** 0.5, 2 * LEAST_DEVIATION), WIDEST)
-        reached = seen / min(signal, 1.0) ** 0.5 if signal > NEARLY else math.inf
-        found[row.name] = reached * abs(row.size)
-    return found
+        reached = interval / min(signal, 1.0) ** 0.5 if signal > NEARLY else math.inf
+        smallest[row.name] = reached * abs(row.size)
+    return smallest
 
 
 def _trial(row: Fittable, scale: float) -> tuple[float, float]:
@@ -367,18 +367,18 @@ def instead(
             continue
         moves = first_moves(matching, row.name, start)
         promise[row.name] = max(_best_gain(less.rest, move) for move in moves)
-    tried = sorted(promise, key=lambda one: -promise[one])
-    found = list[tuple[str, ...]]()
-    for other in [one for one in tried if promise[one] >= AS_GOOD * gain][:ALTERNATIVES]:
+    tried = sorted(promise, key=lambda option: -promise[option])
+    alternatives = list[tuple[str, ...]]()
+    for other in [option for option in tried if promise[option] >= AS_GOOD * gain][:ALTERNATIVES]:
         trials = [
-            matching.place(less.candidate.having(other, one)) for one in matching.tried(other)
+            matching.place(less.candidate.having(other, option)) for option in matching.tried(other)
         ]
         there = refined(matching, matching.best(trials), steps=2)
         along = there.rest - place.rest
         by_chance = 2 * differences @ along
         if there.square - place.square <= np.quantile(by_chance, 1 - LEVEL):
-            found.append(tuple(there.candidate.spreads))
-    return tuple(found)
+            alternatives.append(tuple(there.candidate.spreads))
+    return tuple(alternatives)
 
 
 def _best_gain(rest: Vector, move: Vector) -> float:

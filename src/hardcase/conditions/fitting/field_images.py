@@ -65,16 +65,16 @@ def read_field(field: Any, like: Images, *, seed: int = 0, most: int = MOST) -> 
     """
     pictures, names, notes = _read(field, seed, most)
     x = torch.from_numpy(_in_shape(pictures, names, like.shape, field, notes))
-    kept = _new_rows(x, like, notes)
-    if len(kept) < LEAST:
+    fresh = _new_rows(x, like, notes)
+    if len(fresh) < LEAST:
         raise HardcaseError(
-            f"the field has {len(kept)} images that can be used; a fit needs {LEAST}.",
+            f"the field has {len(fresh)} images that can be used; a fit needs {LEAST}.",
             *notes,
             "With fewer, only changes show that anybody would see.",
             fix=f"{LEAST} images or more; from 500 on, small widths show too",
         )
-    names = [names[i] for i in kept.tolist()]
-    return FieldImages(x[kept], tuple(names), tuple(notes))
+    names = [names[i] for i in fresh.tolist()]
+    return FieldImages(x[fresh], tuple(names), tuple(notes))
 
 
 def _read(field: Any, seed: int, most: int) -> tuple[list[Bytes], list[str], list[str]]:
@@ -122,22 +122,22 @@ def _folder(rest: str, seed: int, most: int) -> tuple[list[Bytes], list[str], li
         raise HardcaseError(f"there are no images in {root}.", fix="a folder of PNG or JPEG images")
     notes = list[str]()
     names = [file.relative_to(root).as_posix() for file in files]
-    found, kept, unreadable = list[Bytes](), list[str](), list[str]()
+    contents, paths, unreadable = list[Bytes](), list[str](), list[str]()
     for i in _chosen(names, seed, most, notes):
         try:
-            found.append(_channels_first(decoded(file_bytes(files[i]), sizing, str(files[i]))))
-            kept.append(names[i])
+            contents.append(_channels_first(decoded(file_bytes(files[i]), sizing, str(files[i]))))
+            paths.append(names[i])
         except HardcaseError as problem:
             unreadable.append(problem.what)
-    if len(unreadable) > UNREADABLE * (len(found) + len(unreadable)):
+    if len(unreadable) > UNREADABLE * (len(contents) + len(unreadable)):
         raise HardcaseError(
-            f"{len(unreadable)} of {len(found) + len(unreadable)} images of {root} cannot be read.",
+            f"{len(unreadable)} of {len(contents) + len(unreadable)} images of {root} cannot be read.",
             unreadable[0],
             fix="a folder in which nine of ten images can be read",
         )
     if unreadable:
         notes.append(f"{len(unreadable)} images cannot be read and are left out: {unreadable[0]}")
-    return found, kept, notes
+    return contents, paths, notes
 
 
 def _channels_first(picture: Bytes) -> Bytes:

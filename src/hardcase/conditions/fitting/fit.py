@@ -140,8 +140,8 @@ class FieldFit:
             )
         spreads = dict(self.candidate.spreads)
         tied = {name for pair in self.candidate.together for name in pair}
-        plain = {name: one for name, one in spreads.items() if name not in tied}
-        ranges = {name: declared_range(name, one) for name, one in plain.items()}
+        plain = {name: spread for name, spread in spreads.items() if name not in tied}
+        ranges = {name: declared_range(name, spread) for name, spread in plain.items()}
         for name in self.rows[0] if tied else ():
             values = [DECLARABLE[name].neutral, *(row[name] for row in self.rows)]
             ranges[name] = DeclaredRange(name, min(values), max(values))
@@ -161,19 +161,19 @@ class FieldFit:
         """Return the figures: the coordinates, those that were not needed, and the unexplained
         part."""
         conditions = []
-        for one in self.found:
+        for coordinate in self.found:
             conditions.append(
                 {
-                    "condition": one.name,
-                    "unit": DECLARABLE[one.name].unit,
-                    "declared": str(declared_range(one.name, one.spread)),
-                    "mean": one.spread.mean,
-                    "deviation": one.spread.deviation,
-                    "width": one.width,
-                    "low": one.low,
-                    "high": one.high,
-                    "p": one.p,
-                    "instead": [list(names) for names in one.instead],
+                    "condition": coordinate.name,
+                    "unit": DECLARABLE[coordinate.name].unit,
+                    "declared": str(declared_range(coordinate.name, coordinate.spread)),
+                    "mean": coordinate.spread.mean,
+                    "deviation": coordinate.spread.deviation,
+                    "width": coordinate.width,
+                    "low": coordinate.low,
+                    "high": coordinate.high,
+                    "p": coordinate.p,
+                    "instead": [list(names) for names in coordinate.instead],
                 }
             )
         return {

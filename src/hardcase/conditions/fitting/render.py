@@ -117,18 +117,18 @@ class Renderer:
         self, box: ConditionBox, together: Mapping[tuple[str, str], float]
     ) -> Float[Tensor, "n e"]:
         """The normal numbers of every image in the order in which a box takes them."""
-        owners = [*cube_owners(box), *(box.owner[one.start] for one in box.fields)]
-        sizes = [1] * (len(owners) - len(box.fields)) + [one.size for one in box.fields]
+        owners = [*cube_owners(box), *(box.owner[block.start] for block in box.fields)]
+        sizes = [1] * (len(owners) - len(box.fields)) + [block.size for block in box.fields]
         columns = list[Tensor]()
         for place, (name, size) in enumerate(zip(owners, sizes)):
             kind = "field" if size > 1 else owners[:place].count(name)
             columns.append(self._normal(f"{name}/{kind}", size))
         first = {name: owners.index(name) for name in dict.fromkeys(owners)}
         plain = [column.clone() for column in columns]
-        for (one, other), correlation in together.items():
-            shared = correlation * plain[first[one]]
-            own = (1 - correlation**2) ** 0.5 * plain[first[other]]
-            columns[first[other]] = shared + own
+        for (block, other), correlation in together.items():
+            shared = correlation * plain[first[block]]
+            independent = (1 - correlation**2) ** 0.5 * plain[first[other]]
+            columns[first[other]] = shared + independent
         return torch.cat(columns, 1)
 
     def _normal(self, name: str, size: int) -> Float[Tensor, "n k"]:
@@ -146,10 +146,10 @@ def _normals_of(ids: tuple[str, ...], seed: int, name: str, size: int) -> Float[
 
 def cube_owners(box: ConditionBox) -> list[str]:
     """Return whose value each uniform number of a draw is: columns, sizes of fields, directions."""
-    inside = {i for one in box.fields for i in range(one.start, one.stop)}
+    inside = {i for block in box.fields for i in range(block.start, block.stop)}
     free = [i for i, scales in enumerate(box.counts) if not scales]
     plain = [i for i in range(box.size) if i not in inside and i not in free]
-    columns = [*plain, *(one.start for one in box.fields), *free]
+    columns = [*plain, *(block.start for block in box.fields), *free]
     return [box.owner[i] for i in columns]
 
 
@@ -158,10 +158,10 @@ def physical_values(box: ConditionBox, z: Float[Tensor, "m d"]) -> dict[str, Flo
 
     Of two columns it is that of the first, of a field the greatest length at any point.
     """
-    found = dict[str, Tensor]()
-    lengths = {box.owner[one.start]: one.lengths(z).amax(1) for one in box.fields}
+    values = dict[str, Tensor]()
+    lengths = {box.owner[block.start]: block.lengths(z).amax(1) for block in box.fields}
     for column, name in enumerate(box.owner):
-        if name in found or not box.counts[column]:
+        if name in values or not box.counts[column]:
             continue
         code = lengths.get(name, z[:, column])
         declared = box.conditions.ranges[name]
@@ -169,5 +169,5 @@ def physical_values(box: ConditionBox, z: Float[Tensor, "m d"]) -> dict[str, Flo
         share = (code - low) / (box.high[column] - low)
         if DECLARABLE[name].neutral == 100:
             share = 1 - share
-        found[name] = declared.low + share * (declared.high - declared.low)
-    return found
+        values[name] = declared.low + share * (declared.high - declared.low)
+    return values

@@ -85,24 +85,24 @@ class Kept:
         path = None
         if self.folder is not None:
             path = self.folder / f"{digest([name])[:24]}.npy"
-            found = _read(path)
-            if found is not None:
-                self._arrays[name] = found
-                return found
-        found = make()
-        self._arrays[name] = found
+            array = _read(path)
+            if array is not None:
+                self._arrays[name] = array
+                return array
+        array = make()
+        self._arrays[name] = array
         if path is not None:
-            write_atomically(path, lambda target: np.save(target, found), flush=False)
-        return found
+            write_atomically(path, lambda target: np.save(target, array), flush=False)
+        return array
 
 
 def _read(path: Path) -> Matrix | None:
     """A stored array; None where there is none that can be read."""
     try:
-        found: Matrix = np.load(path, allow_pickle=False)
+        array: Matrix = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
-    return found
+    return array
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ class Place:
     @property
     def embedding(self) -> Vector:
         """The embedding of the mixture."""
-        whole: Vector = self.shares @ self.classes
-        return whole
+        mixture: Vector = self.shares @ self.classes
+        return mixture
 
     def within(self, others: Sequence[Vector] = ()) -> Matrix:
         """Return an orthonormal basis of where another mix of classes, and what `others` say, move
@@ -248,7 +248,9 @@ def search(matching: Matching, chance: ByChance) -> Place:
     """
     start = matching.place(Candidate())
     first = {
-        row.name: [matching.place(Candidate({row.name: one})) for one in matching.tried(row.name)]
+        row.name: [
+            matching.place(Candidate({row.name: spread})) for spread in matching.tried(row.name)
+        ]
         for row in matching.coordinates
     }
     best = _one_by_one(matching, start, start, first, chance)
@@ -303,9 +305,9 @@ def _narrowed(matching: Matching, place: Place, least: float) -> Place:
         costs = {
             name: _left_over(names, free, wanted, [n for n in left if n != name]) for name in left
         }
-        whole = _left_over(names, free, wanted, left)
+        full_cost = _left_over(names, free, wanted, left)
         least_useful = min(left, key=lambda name: costs[name])
-        if costs[least_useful] - whole >= least and len(left) <= MOST:
+        if costs[least_useful] - full_cost >= least and len(left) <= MOST:
             break
         left.remove(least_useful)
     spreads = {name: place.candidate.spreads[name] for name in left}
@@ -320,20 +322,20 @@ def _left_over(
     if not chosen:
         return float(wanted @ wanted)
     low = np.array([-np.inf if names[i][1] == 0 else 0.0 for i in chosen])
-    found = lsq_linear(free[:, chosen], wanted, (low, np.inf))
-    return 2 * float(found.cost)
+    solution = lsq_linear(free[:, chosen], wanted, (low, np.inf))
+    return 2 * float(solution.cost)
 
 
 def _with_one_more(matching: Matching, here: Place, start: Place, first: First) -> Place:
     """The nearest place with another coordinate; the same place if none helps."""
-    found = list[Place]()
+    places = list[Place]()
     for name in _promising(here, start, first):
         trials = [
-            matching.place(here.candidate.having(name, one.candidate.spreads[name]))
-            for one in _promised(here, start, first[name])
+            matching.place(here.candidate.having(name, place.candidate.spreads[name]))
+            for place in _promised(here, start, first[name])
         ]
-        found.append(refined(matching, matching.best(trials), steps=1))
-    return matching.best(found) if found else here
+        places.append(refined(matching, matching.best(trials), steps=1))
+    return matching.best(places) if places else here
 
 
 def _exchanged(matching: Matching, place: Place, start: Place, first: First) -> Place:
@@ -359,13 +361,13 @@ def _gain(here: Place, start: Place, other: Place) -> float:
 def _promising(here: Place, start: Place, first: Mapping[str, Sequence[Place]]) -> list[str]:
     """The coordinates that are not in yet and promise most."""
     out = [name for name in first if name not in here.candidate.spreads]
-    promise = {name: max(_gain(here, start, one) for one in first[name]) for name in out}
+    promise = {name: max(_gain(here, start, place) for place in first[name]) for name in out}
     return sorted(out, key=lambda name: -promise[name])[:TRIED]
 
 
 def _promised(here: Place, start: Place, places: Sequence[Place]) -> list[Place]:
     """The most promising trials of a coordinate: a single trial if it was tried alone already."""
-    return sorted(places, key=lambda one: -_gain(here, start, one))[:2]
+    return sorted(places, key=lambda place: -_gain(here, start, place))[:2]
 
 
 def refined(matching: Matching, place: Place, steps: int) -> Place:
@@ -400,7 +402,9 @@ def _stepped(
     free = columns - basis @ (basis.T @ columns)
     rest = place.rest - basis @ (basis.T @ place.rest)
     now = [place.candidate.spreads[name].in_sizes(matching.rows(name))[w] for name, w in names]
-    low, high = (np.array(one) for one in zip(*(_ends(matching.rows(n), w) for n, w in names)))
+    low, high = (
+        np.array(bounds) for bounds in zip(*(_ends(matching.rows(n), w) for n, w in names))
+    )
     low, high = np.minimum(low - now, -1e-9), np.maximum(high - now, 1e-9)
     step = lsq_linear(free, rest, (low, high)).x
     for halving in range(HALVINGS + 1):
@@ -457,7 +461,7 @@ def _shaped(matching: Matching, place: Place, chance: ByChance) -> Place:
             )
             for c in TOGETHER
         ]
-        found = matching.best(trials)
-        if place.square - found.square > chance.gain(2 * len(pairs)):
-            place = found
+        nearest = matching.best(trials)
+        if place.square - nearest.square > chance.gain(2 * len(pairs)):
+            place = nearest
     return refined(matching, place, steps=1)

@@ -89,17 +89,17 @@ def _few(x: Float[Tensor, "n c h w"], values: int) -> Iterator[slice]:
 
 def _details(grey: Float[Tensor, "n 1 h w"]) -> list[Float[Tensor, " n"]]:
     """The energy of each octave of detail, as a logarithm: blur and resolution take the finest."""
-    found = []
+    details = []
     level = grey
     for _ in range(BANDS):
         if min(level.shape[2:]) < 4:
-            found.append(torch.zeros_like(level[:, 0, 0, 0]))
+            details.append(torch.zeros_like(level[:, 0, 0, 0]))
             continue
         coarse = functional.avg_pool2d(level, 2, ceil_mode=True)
         back = functional.interpolate(coarse, level.shape[2:], mode="bilinear")
-        found.append((level - back).square().mean((1, 2, 3)).add(EPSILON**2).log())
+        details.append((level - back).square().mean((1, 2, 3)).add(EPSILON**2).log())
         level = coarse
-    return found
+    return details
 
 
 def _edges(grey: Float[Tensor, "n 1 h w"]) -> list[Float[Tensor, " n"]]:
@@ -109,14 +109,14 @@ def _edges(grey: Float[Tensor, "n 1 h w"]) -> list[Float[Tensor, " n"]]:
     down = (grey[..., 1:, :] - grey[..., :-1, :]).abs()
     seams = across[..., 7::8].mean((1, 2, 3)) + down[..., 7::8, :].mean((1, 2, 3))
     seams = seams.nan_to_num(0.0)  # images of at most 8 pixels have no seam
-    whole = across.mean((1, 2, 3)) + down.mean((1, 2, 3))
+    energy = across.mean((1, 2, 3)) + down.mean((1, 2, 3))
     flattest = _ordered(grain)[:, : max(grain.shape[1] // 4, 1)].mean(1)
     return [
         (grain.mean(1) + EPSILON).log(),
         (flattest + EPSILON).log(),
         across.mean((1, 2, 3)),
         down.mean((1, 2, 3)),
-        seams / (whole + EPSILON),
+        seams / (energy + EPSILON),
     ]
 
 
