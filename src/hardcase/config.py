@@ -379,7 +379,9 @@ def check_names(config: Config) -> None:
     others = [*config.peers, *(config.witnesses or ()), *config.baseline]
     words = ("none", "default")
     models = [
-        name_ for name_ in others if name_.partition(":")[0] not in words and not is_run(name_)
+        model_name
+        for model_name in others
+        if model_name.partition(":")[0] not in words and not is_run(model_name)
     ]
     for spec in (config.model.name, *models):
         _known_model(spec)

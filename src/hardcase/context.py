@@ -140,17 +140,17 @@ class Context(CampaignSplits):
         """The context of a campaign whose subject and seeds are objects. With `some`, the seeds are
         all images to measure, and a sample of them is searched.
         """
-        request_ = (request or Request()).ask(values, "python")
+        merged = (request or Request()).ask(values, "python")
         named: dict[str, Any] = {
             "model": getattr(subject, "name", subject),
-            "data": request_.values.get("data", seeds.name),
+            "data": merged.values.get("data", seeds.name),
             "method": {**(options or {}), "name": getattr(method, "name", method)},
         }
         if not some:
             named["images"] = max(len(seeds), 1)
         images: dict[str, Any] = {"given" if some else "seeds": seeds}
         return cls(
-            request_.ask(named, "python").config(),
+            merged.ask(named, "python").config(),
             subject=None if isinstance(subject, str) else subject,
             **images,
             rest_trains=rest_trains,
@@ -192,16 +192,16 @@ class Context(CampaignSplits):
         """The images that the search starts from: the caller's, a class-balanced sample of the
         images that are not reserved, or freshly generated images; very many stay in their files.
         """
-        given = self.given_seeds
+        passed = self.given_seeds
         if self._perturbs:  # given images say only the shape, the classes and how many
             return self._generated_seeds() if self._generates else self.all_images
-        if given is not None and self._given is None:
-            return given
+        if passed is not None and self._given is None:
+            return passed
         images = self.all_images
         if self.reserves:
             names = self.task.image_names(images.id)
             images = images.take((~reserved(names)).nonzero().flatten())
-        if self.config.images is None and len(images) <= SEEDS and given is not None:
+        if self.config.images is None and len(images) <= SEEDS and passed is not None:
             return images.held()
         count = min(self.count, len(images))
         return images.sample(count=count, seed=self.config.seed).held()

@@ -115,11 +115,11 @@ class Request:
             stored: The sources of the run whose settings are in ``hardcase.toml``: they stay.
                 None: those settings are of a file that somebody wrote.
         """
-        given = self.given
+        sources = self.given
         if stored is not None:
-            others = {path: by for path, by in given.items() if by != "hardcase.toml"}
-            given = {**stored, **others}
-        return parse({**self.values, "given": given})
+            others = {path: by for path, by in sources.items() if by != "hardcase.toml"}
+            sources = {**stored, **others}
+        return parse({**self.values, "given": sources})
 
     def _value(self, path: str) -> Any:
         head, _, key = path.partition(".")
@@ -143,7 +143,9 @@ def settings_by_name(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         if name in NAMED and isinstance(value, str):
             yield f"{name}.name", value
         elif name in SECTIONS and isinstance(value, Mapping):
-            yield from ((f"{name}.{key}", one) for key, one in value.items() if one is not None)
+            yield from (
+                (f"{name}.{key}", entry) for key, entry in value.items() if entry is not None
+            )
         else:
             yield name, value
 

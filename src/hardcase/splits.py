@@ -129,9 +129,9 @@ class CampaignSplits:
 
     def load_split(self, split: str) -> Images | Stream:
         """A split as its files hold it; of many files nothing is decoded yet."""
-        for one in self._stored.values():
-            if (one.name, one.split) == (self.data, "all"):  # it is every split at once
-                return one
+        for stored in self._stored.values():
+            if (stored.name, stored.split) == (self.data, "all"):  # it is every split at once
+                return stored
         many = large(self.data, split) if self.data.startswith(FILES) else None
         try:
             return many or load(self.data, split=split, offline=self.config.offline)
@@ -194,8 +194,8 @@ class CampaignSplits:
     @cached_property
     def sample(self) -> Images:
         """Images of the run's shape and classes, whichever are at hand."""
-        given = self.given_seeds
-        return sample_of(self.labelled("test") if given is None else given)
+        seeds_passed = self.given_seeds
+        return sample_of(self.labelled("test") if seeds_passed is None else seeds_passed)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -90,8 +90,8 @@ class Claiming(Classification):
     def read(self, splits: CampaignSplits, split: str) -> Images | Stream:
         from hardcase.claims.load import claim_seeds
 
-        known = splits.annotated(split)
-        return claim_seeds(known.images, known.annotations, self.name)
+        annotated = splits.annotated(split)
+        return claim_seeds(annotated.images, annotated.annotations, self.name)
 
     def all_images(self, context: Context) -> ImageSet:
         """Return every claim; with ``claims = "absent"`` also of what is not there."""
@@ -100,8 +100,10 @@ class Claiming(Classification):
             return claimed
         from hardcase.claims.load import with_absent
 
-        known = context.annotated(context.config.split)
-        return with_absent(claimed.images(), known.images, known.annotations, context.subject)
+        annotated = context.annotated(context.config.split)
+        return with_absent(
+            claimed.images(), annotated.images, annotated.annotations, context.subject
+        )
 
     def load(self, context: Context, spec: str, how: Loading) -> Model:
         from hardcase.claims.load import load_claim_model

@@ -195,7 +195,9 @@ class Images:
         if "hash" not in self._known:
             from hardcase.tensors import digest_tensors
 
-            claims = {name: one for name, one in self.context.items() if name.startswith("claim_")}
+            claims = {
+                name: column for name, column in self.context.items() if name.startswith("claim_")
+            }
             self._known["hash"] = digest_tensors({"x": self.x, "y": self.y, **claims})
         return self._known["hash"]
 
@@ -436,10 +438,10 @@ class Verdicts:
         features = [part.features for part in parts if part.features is not None]
         chances = [part.p_kept for part in parts if part.p_kept is not None]
         return Verdicts(
-            [one for part in parts for one in part.verdict],
-            [one for part in chances for one in part] if len(chances) == len(parts) else None,
+            [value for part in parts for value in part.verdict],
+            [value for part in chances for value in part] if len(chances) == len(parts) else None,
             {
-                name: [one for part in parts for one in part.columns[name]]
+                name: [value for part in parts for value in part.columns[name]]
                 for name in parts[0].columns
             },
             torch.cat(features) if len(features) == len(parts) else None,

@@ -503,7 +503,9 @@ def shrink(folder: o.OneRun, flags: o.Flags, steps: int = 12) -> None:
     figures = small.record["shrink"]
     lines = {
         "findings": f"{figures['tests']:,}, of which {figures['failing']:,} fail this model",
-        "median L2 to the image": f"{figures['l2_before']:.3g} before, {figures['l2_after']:.3g} now",
+        "median L2 to the image": (
+            f"{figures['l2_before']:.3g} before, {figures['l2_after']:.3g} now"
+        ),
         "queries": figures["queries"],
         **_needed(small),
         "files": shown(small.folder),

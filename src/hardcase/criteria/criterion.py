@@ -300,7 +300,7 @@ def parse(text: str | Spec) -> Spec:
     if isinstance(text, Spec):
         return text
     name, rest = _divided(text.strip())
-    options_known = options_of(registry.resolve("criterion", name))
+    declared = options_of(registry.resolve("criterion", name))
     options = dict[str, str | int | float | bool]()
     for piece in filter(None, rest.split(",")):
         key, equals, value = (part.strip() for part in piece.partition("="))
@@ -308,9 +308,9 @@ def parse(text: str | Spec) -> Spec:
             raise HardcaseError(
                 f"option {piece!r} of criterion {name!r} has no value.", fix=f"{name}:{piece}=..."
             )
-        if key not in options_known:
-            raise choice(f"option of criterion {name!r}", key, list(options_known))
-        options[key] = _value(f"{name}:{key}", options_known[key], value)
+        if key not in declared:
+            raise choice(f"option of criterion {name!r}", key, list(declared))
+        options[key] = _value(f"{name}:{key}", declared[key], value)
     return Spec(name, options)
 
 
@@ -412,13 +412,13 @@ def plan(spec: Spec | str, graph: LayerGraph, *, convention: str = "default") ->
     spec = parse(spec)
     supplied = ".py:" in spec.name
     with guarded(f"criterion {spec}") if supplied else nullcontext():
-        criterion = registry.resolve("criterion", spec.name)(graph, **settings(spec, convention))
-    if isinstance(criterion, CriterionPlan):
-        return criterion
-    if isinstance(criterion, Rule):
-        return CriterionPlan(criterion.selection, lambda _: criterion)
+        part = registry.resolve("criterion", spec.name)(graph, **settings(spec, convention))
+    if isinstance(part, CriterionPlan):
+        return part
+    if isinstance(part, Rule):
+        return CriterionPlan(part.selection, lambda _: part)
     raise HardcaseError(
-        f"criterion {spec.name} returned {type(criterion).__name__}; it must return a Rule or a Plan."
+        f"criterion {spec.name} returned {type(part).__name__}; it must return a Rule or a Plan."
     )
 
 

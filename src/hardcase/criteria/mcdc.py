@@ -66,13 +66,13 @@ class PatternSet:
         At most p·log2(p)/2 of them exist.
         """
         keys = keys_of(self.signs.shape[1])
-        edges_ = [torch.empty(3, 0, dtype=torch.int64)]
+        triples = [torch.empty(3, 0, dtype=torch.int64)]
         for part in chunks(len(self.hashes), max(1, CELLS // max(1, len(keys)))):
             wanted = self.hashes[part, None] + keys
             place = torch.searchsorted(self.hashes, wanted).clamp_max(len(self.hashes) - 1)
             row, unit = ((self.hashes[place] == wanted) & ~self.signs[part]).nonzero(as_tuple=True)
-            edges_.append(torch.stack([row + part.start, place[row, unit], unit]))
-        low, high, unit = torch.cat(edges_, 1)
+            triples.append(torch.stack([row + part.start, place[row, unit], unit]))
+        low, high, unit = torch.cat(triples, 1)
         return low, high, unit
 
 
@@ -269,8 +269,8 @@ def _cover_alike(
     s = conditions.shape[1]
     t = decisions.shape[1]
     covered = torch.zeros(s, t, dtype=torch.bool)
-    for some in chunks(len(table), max(1, CELLS // (table.shape[1] * t))):
-        index = table[some]
+    for block in chunks(len(table), max(1, CELLS // (table.shape[1] * t))):
+        index = table[block]
         valid = index >= 0
         size = conditions.abs()[index].where(valid[:, :, None], torch.inf)  # g l s
         decided = decisions[index]  # g l t

@@ -142,7 +142,7 @@ def fit_notes(model: Likelihood | Mahalanobis) -> dict[str, Any]:
     fewest = min(len(gaussian.traces) for gaussian in gaussians)
     units = len(gaussians[0].centre)
     notes: dict[str, Any] = {
-        "classes projected on their span": sum(one.projected for one in gaussians),
+        "classes projected on their span": sum(density.projected for density in gaussians),
         "training traces per unit": round(fewest / units, 2),
     }
     if isinstance(model, Likelihood) and (others := len(model.of_another_rank)):

@@ -417,8 +417,8 @@ def read_parquet(path: Path, split: str) -> OwnData:
     """
     files = [path]
     if path.is_dir():
-        found = sorted(path.rglob("*.parquet"), key=lambda file: natural(str(file)))
-        files = [file for file in found if not file.name.startswith(".")]
+        parts = sorted(path.rglob("*.parquet"), key=lambda file: natural(str(file)))
+        files = [file for file in parts if not file.name.startswith(".")]
     if not files:
         raise HardcaseError(f"there are no Parquet files in {path}.")
     prefix = path.resolve().stem

@@ -126,13 +126,15 @@ def apply_answers(
     """Let a person's answer about a failure stand in place of the networks' verdict on it; the
     column ``by`` says who decided.
     """
-    given = {answer.image: answer.verdict for answer in answers if not answer.check}
+    by_image = {answer.image: answer.verdict for answer in answers if not answer.check}
     by = verdicts.columns["by"]
     return replace(
         verdicts,
-        verdict=[given.get(name, word) for name, word in zip(ids, verdicts.verdict, strict=True)],
+        verdict=[
+            by_image.get(name, word) for name, word in zip(ids, verdicts.verdict, strict=True)
+        ],
         columns={
             **verdicts.columns,
-            "by": ["person" if name in given else who for name, who in zip(ids, by)],
+            "by": ["person" if name in by_image else who for name, who in zip(ids, by)],
         },
     )

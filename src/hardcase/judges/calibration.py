@@ -377,9 +377,9 @@ def _pooled(
     for outside, inside in folds:
         rule = fitted(rules, [each[outside] for each in trainings], people[outside])
         fold_rules = {**rules, "label_kept": rule}
-        found, chances = verdict_words(fold_rules, [each[inside] for each in trainings])
+        verdicts, chances = verdict_words(fold_rules, [each[inside] for each in trainings])
         pooled[inside] = chances.cpu()
-        for row, word in zip(inside.nonzero().squeeze(1).tolist(), found):
+        for row, word in zip(inside.nonzero().squeeze(1).tolist(), verdicts):
             words[row] = word
     return pooled, words
 

@@ -87,10 +87,12 @@ def interpolate(
     crisp = with_shades_of(mixed, torch.where(share > 0.5, x, other))
     wave = torch.sigmoid(24 * (cloud(x, 3 + dice.one_of(3), dice) - 1 + share))
     way = dice()
-    made = torch.where(way < (0.5 if x.shape[1] == 1 else 0.0), codes.decode(between), crisp)
-    made = torch.where(way > 0.8, wave * x + (1 - wave) * other, made)
-    made = torch.where(way > 0.9, share * x + (1 - share) * other, made)
-    return made.clamp(0, 1), towards(share.flatten())
+    between_images = torch.where(
+        way < (0.5 if x.shape[1] == 1 else 0.0), codes.decode(between), crisp
+    )
+    between_images = torch.where(way > 0.8, wave * x + (1 - wave) * other, between_images)
+    between_images = torch.where(way > 0.9, share * x + (1 - share) * other, between_images)
+    return between_images.clamp(0, 1), towards(share.flatten())
 
 
 def towards(share: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
@@ -392,12 +394,12 @@ def training_batch(
     rest = targets[easy:]
     after = [cut - easy for cut in cuts]
     preserved, between, *nothing = zip(x.tensor_split(after), rest.tensor_split(after), strict=True)
-    made = [
+    replaced = [
         preserved,
         _between_classes(*between, (x, rest), codes, rng),
         *(_corrupted_part(*part, codes, rng, held_out) for part in nothing),
     ]
-    images, soft_targets = (torch.cat(part) for part in zip(*made, strict=True))
+    images, soft_targets = (torch.cat(part) for part in zip(*replaced, strict=True))
     images = _changed(images, "retouching", rng, held_out)
     return torch.cat([moved, images]), torch.cat([targets[:easy], soft_targets])
 

@@ -562,8 +562,8 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
         if set(wrong) <= set(last_layer):
             why = "Most often the number of classes differs."
         raise HardcaseError(
-            f"{wrong[0]} is {_size(renamed[wrong[0]])} in {where} and {_size(expected[wrong[0]])} in the"
-            " network.",
+            f"{wrong[0]} is {_size(renamed[wrong[0]])} in {where} and"
+            f" {_size(expected[wrong[0]])} in the network.",
             why,
         )
     fitting = {name: value for name, value in renamed.items() if name in expected}

@@ -80,25 +80,25 @@ def class_map(
         synsets: The WordNet synset of every output, where known.
         lemmas: Further names of outputs.
     """
-    known = tuple(model)
+    names = tuple(model)
     tables = {
         "synset": {synset: at for at, synset in enumerate(synsets)},
-        "name": _by_name(known, lemmas or {}),
+        "name": _by_name(names, lemmas or {}),
     }
-    matches = [_find(name, tables, len(known)) for name in data]
+    matches = [_find(name, tables, len(names)) for name in data]
     missing = [name for name, at in zip(data, matches) if at is None]
-    if len(missing) == len(data) and len(data) == len(known):
-        return ClassMap(tuple(data), known, tuple(range(len(known))), ("position",) * len(known))
+    if len(missing) == len(data) and len(data) == len(names):
+        return ClassMap(tuple(data), names, tuple(range(len(names))), ("position",) * len(names))
     if missing:
-        raise _unmatched(missing, data, known)
+        raise _unmatched(missing, data, names)
     pairs = [pair for pair in matches if pair is not None]
     outputs = tuple(at for at, _ in pairs)
     twice = next((at for at, count in Counter(outputs).items() if count > 1), None)
     if twice is not None:
         first, second = [repr(name) for name, at in zip(data, outputs) if at == twice][:2]
-        what = f"{first} and {second} both mean the model's output {twice}, {known[twice]!r}."
+        what = f"{first} and {second} both mean the model's output {twice}, {names[twice]!r}."
         raise HardcaseError(what)
-    return ClassMap(tuple(data), known, outputs, tuple(how for _, how in pairs))
+    return ClassMap(tuple(data), names, outputs, tuple(how for _, how in pairs))
 
 
 def _find(name: str, tables: Mapping[str, Mapping[str, int]], count: int) -> tuple[int, str] | None:

@@ -197,9 +197,9 @@ def _straight(x: Tensor, rounded: Tensor) -> Tensor:
 def _renamed(small: Network, model: nn.Module, precision: str, details: str = "") -> Network:
     """A copy that says what it is, where networks have names and hashes."""
     if hasattr(model, "name") and hasattr(model, "hash"):
-        copy_: Any = small
-        copy_.name = f"{model.name}@{precision}"
-        copy_.hash = digest([str(model.hash), precision, details])
+        renamed: Any = small
+        renamed.name = f"{model.name}@{precision}"
+        renamed.hash = digest([str(model.hash), precision, details])
     if isinstance(small, Subject):
         small.forget()  # what was answered before it was rounded is no answer of the copy
     return small

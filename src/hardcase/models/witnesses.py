@@ -316,9 +316,9 @@ def default_witnesses(
 
 
 def _told_as(
-    progress: Callable[[TrainingProgress], None], what: str, progress_: TrainingProgress
+    progress: Callable[[TrainingProgress], None], what: str, step: TrainingProgress
 ) -> None:
-    progress(replace(progress_, what=what))
+    progress(replace(step, what=what))
 
 
 def _lineage(model: Model) -> str:

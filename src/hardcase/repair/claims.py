@@ -179,8 +179,8 @@ class _ClaimLoss:
         if said.ndim == 4:  # of pixels, claims say all
             return said.new_zeros(())
         absent = torch.ones_like(said[:, :-1])
-        known = objects.label.clamp_min(0)
-        absent = absent.scatter(1, known, (objects.label < 0).to(said))
+        label = objects.label.clamp_min(0)
+        absent = absent.scatter(1, label, (objects.label < 0).to(said))
         return (functional.softplus(said[:, :-1] - cut) * absent).sum(1).mean()
 
     @torch.no_grad()

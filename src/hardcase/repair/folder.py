@@ -161,7 +161,7 @@ def repair_page(record: Mapping[str, Any], examples: Sequence[RepairedExample]) 
         record=record,
         word=word,
         sentence=sentence,
-        parts=[(title, found) for title, found in parts if found],
+        parts=[(title, part) for title, part in parts if part],
         examples=examples,
     )
 
@@ -201,15 +201,15 @@ class StoredRepair:
             raise HardcaseError(f"{folder / RECORD} is not what was written.", fix=again)
         path = folder / WEIGHTS
         try:
-            found = digest_tensors(load(path.read_bytes()))
+            digest = digest_tensors(load(path.read_bytes()))
         except (OSError, SafetensorError, ValueError) as error:
             raise HardcaseError(
                 f"the repaired weights {path} cannot be read: {error}", fix=again
             ) from error
-        if found != expected:
+        if digest != expected:
             raise HardcaseError(
                 f"{path} is not the network that was proved.",
-                f"The proof is of weights {expected}, the file holds {found}.",
+                f"The proof is of weights {expected}, the file holds {digest}.",
                 fix=again,
             )
         return StoredRepair(record, rows)
@@ -250,15 +250,15 @@ def repair_checks(folder: Path, before: Run, limits: GateLimits) -> list[Check]:
     stored = StoredRepair.read(folder)
     stored.require_parent(before)
     margin = limits.margin if "margin" in limits.model_fields_set else None
-    found = [_check(row, margin) for row in stored.rows if not row.informs]
+    checks = [_check(row, margin) for row in stored.rows if not row.informs]
     if stored.record["verdict"] == "inconclusive":
         text = "the proof of the repair was inconclusive"
-        found.append(Check("proof", "inconclusive", text, "more images: a larger test split"))
+        checks.append(Check("proof", "inconclusive", text, "more images: a larger test split"))
     if limits.any or limits.conditions is not None:
         text = "the declared limits were not measured of the repaired network"
         measured = f"hardcase run --model {stored.record['model']} ..., then hardcase gate of it"
-        found.append(Check("limits", "inconclusive", text, measured))
-    return found
+        checks.append(Check("limits", "inconclusive", text, measured))
+    return checks
 
 
 def _check(row: ProofRow, margin: float | None) -> Check:
@@ -279,12 +279,12 @@ def _check(row: ProofRow, margin: float | None) -> Check:
     return _told(held, outcome, f"margin {100 * held.margin:.1f} pp")
 
 
-def _told(row: ProofRow, said: Outcome, limit: str) -> Check:
+def _told(row: ProofRow, outcome: Outcome, limit: str) -> Check:
     text = f"{row.group}, {row.name}: {row.in_points()} over {row.units:,} images; {limit}"
     decide = ""
-    if said == "inconclusive":
+    if outcome == "inconclusive":
         wanted = "more images"
         if row.needed is not None:
             wanted = str(ImagesNeeded(row.needed, row.at_least))
         decide = f"a larger test split: {wanted}"
-    return Check(f"{row.group}: {row.name}", said, text, decide, limit=row.margin)
+    return Check(f"{row.group}: {row.name}", outcome, text, decide, limit=row.margin)

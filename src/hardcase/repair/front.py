@@ -141,20 +141,20 @@ def repair(
     """
     recipe = recipe or RepairRecipe()
     train, unseen = _images(data, test)
-    some = sample_of(unseen)
-    if Claims.of(some) is not None:
-        model: Model = claim_model(subject, task_of_seeds(some), unseen.classes)
+    sampled = sample_of(unseen)
+    if Claims.of(sampled) is not None:
+        model: Model = claim_model(subject, task_of_seeds(sampled), unseen.classes)
     elif isinstance(subject, str):
         learns = subject.startswith("zoo:")  # from all of them
-        outside_images, known = (
-            one.images() if learns else sample_of(one) for one in (train, unseen)
+        outside_images, seen_before = (
+            labelled.images() if learns else sample_of(labelled) for labelled in (train, unseen)
         )
         how = Loading(
-            train=outside_images, test=known, device=usable_device(device), seed=recipe.seed
+            train=outside_images, test=seen_before, device=usable_device(device), seed=recipe.seed
         )
         model = load_model(subject, how)
     else:
-        model = model_of(subject, some)
+        model = model_of(subject, sampled)
     names = tuple(getattr(model, "class_names", ()))
     if names:
         train, unseen = aligned(train, names), aligned(unseen, names)
@@ -311,8 +311,8 @@ def held_apart(train: ImageSet, test: ImageSet) -> ImageSet:
             f"training images are {train.shape}, those of the proof {test.shape}.",
             fix="folder:PATH?resize=224 for both",
         )
-    known = set(_contents(train))
-    rows = [i for i, one in enumerate(_contents(test)) if one not in known]
+    contents = set(_contents(train))
+    rows = [i for i, content in enumerate(_contents(test)) if content not in contents]
     if len(rows) < len(test):
         _log.warning("%d test images are training images; left out", len(test) - len(rows))
     if not rows:
@@ -326,7 +326,7 @@ def held_apart(train: ImageSet, test: ImageSet) -> ImageSet:
 
 def _contents(images: ImageSet) -> list[int]:
     """A number for the content of every image, a few of which are in memory at a time."""
-    return [one for part in images.shards(SHARD) for one in fingerprints(part.x).tolist()]
+    return [content for part in images.shards(SHARD) for content in fingerprints(part.x).tolist()]
 
 
 def _check_classes(subject: Model, train: ImageSet, test: ImageSet) -> None:
@@ -369,25 +369,25 @@ def with_network(subject: Subject, trained: Trained, name: str) -> Subject:
     )
 
 
-def joined_images(one: LabelledSet, two: Images) -> LabelledSet:
+def joined_images(one: LabelledSet, second: Images) -> LabelledSet:
     """Return two sets of images as one, those of the second renamed."""
-    added = tuple(f"added/{name}" for name in two.id)
-    y = torch.cat([one.y, two.y])
+    added = tuple(f"added/{name}" for name in second.id)
+    y = torch.cat([one.y, second.y])
     if isinstance(one, Images):
-        return replace(one, x=torch.cat([one.x, two.x]), y=y, id=(*one.id, *added), context={})
+        return replace(one, x=torch.cat([one.x, second.x]), y=y, id=(*one.id, *added), context={})
     first = one
     end = int(one.rows.max()) + 1  # rows of the second follow those of the first's source
 
     def read(row: int) -> Bytes:
         if row < end:
             return first.read(row)
-        image: Bytes = two.x[row - end].permute(1, 2, 0).squeeze(2).numpy()
+        image: Bytes = second.x[row - end].permute(1, 2, 0).squeeze(2).numpy()
         return image
 
     def name(row: int) -> str:
         return first.names(row) if row < end else added[row - end]
 
-    rows = torch.cat([one.rows, end + torch.arange(len(two))])
+    rows = torch.cat([one.rows, end + torch.arange(len(second))])
     return replace(one, read=read, rows=rows, y=y, names=name, _seen={})
 
 

@@ -121,7 +121,7 @@ class WorstOfK:
 
         with in_evaluation_mode(self.model), torch.no_grad():
             pixels = (x[:count].detach() * std + mean).float().clamp(0, 1)
-            found = hardest_rows(
+            worst = hardest_rows(
                 logits,
                 self._boxes[shape],
                 pixels,
@@ -131,7 +131,7 @@ class WorstOfK:
                 steps=self.steps,
                 seed=self.seed,
             )
-        return torch.cat([((found.to(x.dtype) - mean) / std), x[count:]])
+        return torch.cat([((worst.to(x.dtype) - mean) / std), x[count:]])
 
     def collate(self, rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """A ``collate_fn`` for a `DataLoader` without worker processes: the batch, made harder.
@@ -212,11 +212,11 @@ def hardest_rows(
     seed: int,
 ) -> Float[Tensor, "n c h w"]:
     """Return the worst draw of each image, `steps` of gradient ascent further."""
-    made, drawn = render_draws(box, x, keys, draws, seed=seed)
+    images, drawn = render_draws(box, x, keys, draws, seed=seed)
     rows = torch.arange(len(x), device=x.device)
-    best = worst_rows(logits, made, y)
+    best = worst_rows(logits, images, y)
     if steps == 0:
-        return made[rows, best]
+        return images[rows, best]
     origin = seeds_at(x, y, drawn.z[rows, best], drawn.pattern[rows, best])
     z = climb(logits, box, origin, steps=steps)
     return to_grid(box.decode(z, origin))
@@ -352,7 +352,9 @@ def _worst_draws(
         logits = model(hard).logits
         sure = logits.softmax(1).amax(1).tolist()
         words = box.words(drawn.z[rows, best])
-        said = zip(images.id[part], y.tolist(), logits.argmax(1).tolist(), sure, words, strict=True)
-        for facts, data in zip(said, encode_all(to_bytes(hard).cpu()), strict=True):
+        answers = zip(
+            images.id[part], y.tolist(), logits.argmax(1).tolist(), sure, words, strict=True
+        )
+        for facts, data in zip(answers, encode_all(to_bytes(hard).cpu()), strict=True):
             names = ("id", "expected", "predicted", "confidence", "changed")
             yield dict(zip(names, facts, strict=True)), data

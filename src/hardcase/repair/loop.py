@@ -88,9 +88,9 @@ class RepairRecipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        whole = self.epochs >= 1 and self.batch >= 1 and min(self.draws, self.steps) >= 0
+        valid = self.epochs >= 1 and self.batch >= 1 and min(self.draws, self.steps) >= 0
         parts = 0 < self.share <= 1 and 0 < self.validation < 1 and self.consistency >= 0
-        if not whole or not parts or (self.rate is not None and not 0 < self.rate < math.inf):
+        if not valid or not parts or (self.rate is not None and not 0 < self.rate < math.inf):
             raise HardcaseError(
                 f"nothing can be trained by {self}.",
                 fix="epochs and batch from 1 on, shares between 0 and 1, a positive rate",
@@ -118,9 +118,9 @@ class Trained(RepairProgress):
 
     def to_json(self) -> dict[str, Any]:
         """Return what repair.json keeps."""
-        kept = {one.name: getattr(self, one.name) for one in fields(RepairProgress)}
-        del kept["over"]
-        return {**kept, "epochs": len(self.losses)}
+        entries = {field.name: getattr(self, field.name) for field in fields(RepairProgress)}
+        del entries["over"]
+        return {**entries, "epochs": len(self.losses)}
 
 
 class Learner(nn.Module):
@@ -261,7 +261,7 @@ class _Work:
         self.inside = len(train) // self.batch
         self.changed = max(1, round(recipe.share * self.batch)) if source else 0
         batch_norm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-        if self.batch < 2 and any(isinstance(one, batch_norm) for one in self.net.modules()):
+        if self.batch < 2 and any(isinstance(module, batch_norm) for module in self.net.modules()):
             raise HardcaseError(
                 f"model {subject.name} has batch normalisation, which learns nothing from batches"
                 " of one.",
@@ -361,9 +361,9 @@ class _Work:
             keys = hard.flatten() + number * len(self.y)
             with in_evaluation_mode(self.net), torch.no_grad(), self._precision():
                 first = clean[:, : self.changed].flatten(0, 1)
-                made = self.source(self.net, first, self.y[hard.flatten()], keys)
-            made = made.reshape(len(chosen), -1, *clean.shape[2:])
-            yield from zip(torch.cat([clean, made], 1), self.y[chosen])
+                changed = self.source(self.net, first, self.y[hard.flatten()], keys)
+            changed = changed.reshape(len(chosen), -1, *clean.shape[2:])
+            yield from zip(torch.cat([clean, changed], 1), self.y[chosen])
 
     def _pixels(self, rows: Int[Tensor, "s b"]) -> UInt8[Tensor, "s b c h w"]:
         """The training images of these rows, on the device."""
@@ -409,8 +409,8 @@ class _Work:
         loss = functional.cross_entropy(learned, labels)
         if self.recipe.consistency:
             aim = logits[: self.changed].detach().softmax(1)
-            given = logits[self.batch :].log_softmax(1)
-            divergence = functional.kl_div(given, aim, reduction="batchmean")
+            targets = logits[self.batch :].log_softmax(1)
+            divergence = functional.kl_div(targets, aim, reduction="batchmean")
             loss = loss + self.recipe.consistency * self.recipe.share * divergence
         return loss
 
@@ -464,11 +464,11 @@ class _Work:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all that a checkpoint keeps."""
-        found = _weights(self.nets)
+        tensors = _weights(self.nets)
         for i, weight in enumerate(self.net.learnable()):
             moments = self.optimiser.state.get(weight, {})
-            found |= {f"optimiser/{i}/{name}": value for name, value in moments.items()}
-        return {name: value.detach().cpu().contiguous() for name, value in found.items()}
+            tensors |= {f"optimiser/{i}/{name}": value for name, value in moments.items()}
+        return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
     def restore(self, tensors: Mapping[str, Tensor], rate: float) -> None:
         """Go on with what `tensors` gave."""

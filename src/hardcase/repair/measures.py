@@ -154,7 +154,7 @@ class ProofValues:
 
 def untrained(trained: Conditions, shape: tuple[int, ...]) -> dict[str, Conditions]:
     """Return each condition that was not declared, alone, by its usual range."""
-    found = dict[str, Conditions]()
+    others = dict[str, Conditions]()
     usual = {
         name: declared
         for known in reversed(PROFILES)
@@ -164,11 +164,11 @@ def untrained(trained: Conditions, shape: tuple[int, ...]) -> dict[str, Conditio
         if name in trained.ranges or (row.colour and shape[0] == 1):
             continue
         if name in usual:
-            found[name] = Conditions({name: usual[name]}, name=name)
+            others[name] = Conditions({name: usual[name]}, name=name)
         elif row.unit in ("%", "deg"):
             lower = "±5" if row.least < 0 else "0..5"
-            found[name] = Conditions({name: parse_range(name, f"{lower} {row.unit}")}, name=name)
-    return found
+            others[name] = Conditions({name: parse_range(name, f"{lower} {row.unit}")}, name=name)
+    return others
 
 
 def proof_queries(box: ConditionBox, size: ProofSize) -> int:
@@ -214,9 +214,12 @@ def measure_values(
         clean=failure_table.clean.double().numpy(),
         risk=failure_table.shares,
         conditions={
-            name: alone(Conditions({name: one}, name=name)) for name, one in declared.ranges.items()
+            name: alone(Conditions({name: spread}, name=name))
+            for name, spread in declared.ranges.items()
         },
-        elsewhere={name: alone(one) for name, one in untrained(declared, images.shape).items()},
+        elsewhere={
+            name: alone(spread) for name, spread in untrained(declared, images.shape).items()
+        },
         corruptions=_corruption_errors(model, images),
         outside={
             name: (answers(model, errors).argmax(1) != errors.y).double().numpy()
@@ -236,7 +239,7 @@ def _corruption_errors(model: Model, images: Images) -> dict[str, Shares]:
         return {}
     wrong = dict[str, list[Shares]]()
     claims = Claims.of(images, model.device)
-    for name, kind in ((name, one.kind) for name, one in CORRUPTIONS.items()):
+    for name, kind in ((name, corruption.kind) for name, corruption in CORRUPTIONS.items()):
         parts = list[torch.Tensor]()
         for part in chunks(len(images), 256):
             x = from_bytes(images.x[part]).to(model.device)
@@ -287,28 +290,28 @@ def attack_all(
         for name, model in models.items()
     }
     least = {name: torch.full((len(images),), torch.inf) for name in models}
-    known = dict[str, WorstCase]()
+    results = dict[str, WorstCase]()
 
     def search(name: str, number: int, gradients: int, queries: int) -> None:
         """One search, which is given the last failures of all networks."""
-        found = measure_worst(
+        result = measure_worst(
             models[name],
             images,
             box,
             table=tables[name],
-            others=list(known.values()),
+            others=list(results.values()),
             seed=seed + number,
             gradients=gradients,
             queries=queries,
             alone=False,
         )
-        known[name] = found
-        least[name] = torch.minimum(least[name], found.least_scale.float())
+        results[name] = result
+        least[name] = torch.minimum(least[name], result.least_scale.float())
 
     half = dict[str, Tensor]()
     for number in range(max(size.restarts, 2)):
         if number == max(size.restarts, 2) // 2:
-            half = {name: one <= 1 for name, one in least.items()}
+            half = {name: least_scale <= 1 for name, least_scale in least.items()}
         for name in models:
             search(name, number, size.gradients, size.queries)
     for name in models:  # what the last search found in the networks after it

@@ -492,19 +492,19 @@ def _parts(
     for name, share in before.elsewhere.items():
         parts.append((("elsewhere", name, share, after.elsewhere[name], margins[UNTRAINED]), units))
     for name, share in before.corruptions.items():
-        told = f"{name} corruptions"
+        title = f"{name} corruptions"
         parts.append(
-            (("elsewhere", told, share, after.corruptions[name], margins[UNTRAINED]), units)
+            (("elsewhere", title, share, after.corruptions[name], margins[UNTRAINED]), units)
         )
     for label in np.unique(before.label):
         of_label = before.label == label
         within = tuple(np.asarray(units)[of_label].tolist()) if units else ()
-        for name, one, two, margin in (
+        for name, first, second, margin in (
             ("error", before.clean, after.clean, margins[UNMODIFIED]),
             (FAILURE_RATE, before.risk, after.risk, margins[FAILURE_RATE]),
         ):
-            told = f"{classes[label]}: {name}"
-            parts.append((("class", told, one[of_label], two[of_label], margin), within))
+            title = f"{classes[label]}: {name}"
+            parts.append((("class", title, first[of_label], second[of_label], margin), within))
     return parts
 
 

@@ -37,10 +37,10 @@ _PIECE = 2**20
 def require_plain(path: Path) -> None:
     """Raise unless `path` is a plain file with no other name, or missing."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         raise HardcaseError(
             f"{path} is not a plain file of this folder.",
             "Nothing is written through links or pipes.",
@@ -177,10 +177,10 @@ def _refuse_constant(word: str) -> None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         raise ValueError("it says something twice")
-    return found
+    return unique
 
 
 # --- what records must look like to be read at all
@@ -408,7 +408,7 @@ def wrong_record(content: Any, kind: type[_Entries] = RUN_RECORD) -> str:
         kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(one)[:40] for one in first["loc"]) or "it"
+        place = ".".join(str(part)[:40] for part in first["loc"]) or "it"
         return f"{place} is {str(first['input'])[:40]!r}"
     return ""
 
@@ -481,8 +481,8 @@ class Ledger:
             with suppress(ValidationError):
                 said = _Line.model_validate_json(body)
                 needed, perhaps = files_of(said.shard, self.phase)
-                whole = {*needed} <= said.files.keys() <= {*needed, *perhaps}
-                if whole and (not run or said.run in ("", run)):
+                complete = {*needed} <= said.files.keys() <= {*needed, *perhaps}
+                if complete and (not run or said.run in ("", run)):
                     files = {name: (size, crc) for name, (size, crc) in said.files.items()}
                     summary = said.summary.model_dump(exclude_unset=True)
                     self.known[said.shard] = Entry(files, summary)
@@ -490,8 +490,8 @@ class Ledger:
 
     def add(self, number: int, entry: Entry) -> None:
         """Enter a stored shard."""
-        said = {"shard": number, "files": entry.files, "summary": entry.summary, "run": self.run()}
-        body = json.dumps(said, separators=(",", ":"))
+        line = {"shard": number, "files": entry.files, "summary": entry.summary, "run": self.run()}
+        body = json.dumps(line, separators=(",", ":"))
         try:  # the line before may be half a line, of a process that was killed
             append_plain(self.path, f"\n{body}\t{crc32(body.encode()):08x}\n".encode())
         except OSError as error:

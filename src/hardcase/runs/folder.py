@@ -323,11 +323,11 @@ class Store:
     def findings(self) -> pa.Table:
         """All findings stored so far, in shard order, without their images."""
         nothing = tables.table(dict.fromkeys(_FACTS, ()), _FACTS)
-        known = self.ledger.read()
+        entries = self.ledger.read()
         parts = dict[str, pa.Table]()
         for number in sorted(self.done()):
             name = files_of(number)[0][0]
-            if known[number].summary.get("findings") == 0:  # as it was stored is all to know
+            if entries[number].summary.get("findings") == 0:  # as it was stored is all to know
                 self._as_stored(number, name)
             else:
                 parts[name] = self._table(number, name, tables.FINDINGS, [*_FACTS])
@@ -356,8 +356,8 @@ class Store:
         if not self.searching:
             return []
         path = self.folder / TABLE
-        found = os.lstat(path)
-        now = (found.st_ino, found.st_size, found.st_mtime_ns)
+        status = os.lstat(path)
+        now = (status.st_ino, status.st_size, status.st_mtime_ns)
         if self._groups[0] != now:  # compared with its checksum once
             lengths = [len(group) for group in self.seed_groups(["id"])]
             self._groups = (now, [(path, i, length) for i, length in enumerate(lengths)])
@@ -422,7 +422,7 @@ class Store:
                 held.append(following)
             spent = pa.concat_tables([nothing, *held]).combine_chunks()
             yield tables.overlay(group.combine_chunks(), spent)
-            held = [one for one in held if one["id"][-1].as_py() not in names]
+            held = [table for table in held if table["id"][-1].as_py() not in names]
 
     def _table(
         self,

@@ -73,7 +73,7 @@ class Identity:
         """What was stored; None if nothing was, or something else than an identity."""
         match stored:
             case {"parts": dict(parts), "digest": digest}:
-                if all(isinstance(one, str) for one in (*parts, *parts.values())):
+                if all(isinstance(text, str) for text in (*parts, *parts.values())):
                     identity = Identity(parts)
                     if identity.digest == digest:
                         return identity
@@ -187,12 +187,12 @@ def judge_identity(judge: Any, entry: Mapping[str, Any]) -> Identity:
     """The identity of a judge, of which run.json says `entry`; it belongs to the verdicts."""
     facts = ("data", "members", "rules", "calibration", "encoders")
     kind = judge if inspect.isroutine(judge) else type(judge)
-    own = kind.__module__.partition(".")[0] != "hardcase"
+    foreign = kind.__module__.partition(".")[0] != "hardcase"
     return Identity(
         {
             "judge": str(entry.get("name", NONE)),
             "judge's weights": str(entry.get("weights", NONE)),
-            "judge's source": short(_source(kind).encode()) if own else NONE,
+            "judge's source": short(_source(kind).encode()) if foreign else NONE,
             **{
                 f"judge's {name}": short(
                     json.dumps(entry.get(name), sort_keys=True, default=str).encode()
@@ -231,8 +231,8 @@ def _class_sources(model: Model) -> str:
             return NONE
         inner = inner.model
     kinds = {type(module) for module in inner.net.modules()}
-    own = [k for k in kinds if k.__module__.partition(".")[0] not in ("torch", "hardcase")]
-    texts = "\0".join(sorted(filter(None, map(_source, own))))
+    user_classes = [k for k in kinds if k.__module__.partition(".")[0] not in ("torch", "hardcase")]
+    texts = "\0".join(sorted(filter(None, map(_source, user_classes))))
     return short(texts.encode()) if texts else NONE
 
 
@@ -263,8 +263,8 @@ def _scalars(value: Any, depth: int, name: str = "") -> Iterator[tuple[str, str]
                 inner = getattr(value, field.name, None)
                 yield from _scalars(inner, depth - 1, f"{name}.{field.name}".strip("."))
     elif isinstance(value, tuple | list) and len(value) <= 64 and depth:
-        for i, one in enumerate(value):
-            yield from _scalars(one, depth - 1, f"{name}.{i}")
+        for i, item in enumerate(value):
+            yield from _scalars(item, depth - 1, f"{name}.{i}")
     elif value is not None and not isinstance(value, torch.Tensor):
         yield f"{name} is", type(value).__name__
 
@@ -302,18 +302,18 @@ def rights(values: Mapping[str, Any]) -> list[_Right]:
     for key, value in _leaves(values):
         text = str(value)
         weights, _, rest = text.rpartition("@")
-        whole = not weights and Path(rest).suffix in WHOLE
-        if whole or (weights and values.get("trust_pickle")):
+        executable = not weights and Path(rest).suffix in WHOLE
+        if executable or (weights and values.get("trust_pickle")):
             named.append((key, _place(weights or rest)))
         if _ADDRESS.match(text):
             named.append((key, text))
         elif _HUB.match(rest) or rest.partition(":")[0] in loaders:
             named.append((key, rest))
-    found = [_right_to(thing)._replace(role=key) for key, thing in named]
+    needed = [_right_to(thing)._replace(role=key) for key, thing in named]
     cluster = str(values.get("cluster") or "auto")
     if cluster != "auto" and not cluster.startswith("local"):
-        found.append(_Right(f"send code to the cluster {cluster}"))
-    return list(dict.fromkeys(found))
+        needed.append(_Right(f"send code to the cluster {cluster}"))
+    return list(dict.fromkeys(needed))
 
 
 def _right_to(thing: str | Path) -> _Right:
@@ -351,8 +351,8 @@ def same_source(
     values = config.model_dump()
     now = code_digests({key: value for key, value in values.items() if uses is None or key in uses})
     if then is not None:  # what a later phase names is stored when that phase begins
-        known = Identity({name: one for name, one in now.items() if name in then.parts})
-        require_same(then.only(known.parts), known, fix=ANOTHER)
+        present = Identity({name: one for name, one in now.items() if name in then.parts})
+        require_same(then.only(present.parts), present, fix=ANOTHER)
 
 
 def remember(values: Mapping[str, Any]) -> None:
@@ -363,8 +363,8 @@ def remember(values: Mapping[str, Any]) -> None:
             path = _record(right)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.parent.chmod(0o700)
-            said = {"allowed": now, "right": right.what}
-            write_atomically(path, json.dumps(said, indent=1).encode(), flush=False)
+            entry = {"allowed": now, "right": right.what}
+            write_atomically(path, json.dumps(entry, indent=1).encode(), flush=False)
 
 
 def require(values: Mapping[str, Any], folder: Path, *, trusted: bool = False) -> None:
@@ -383,8 +383,8 @@ def consent_of(words: Sequence[str]) -> Callable[[str | Path], None]:
     (`words`), or has allowed it before; `errors.require_consent` calls it, whatever the origin of
     the name.
     """
-    said = [*words, *(word.partition("=")[2] for word in words)]
-    stated = (*rights({"words": said, "trust_pickle": True}), *_fetching(said))
+    words_given = [*words, *(word.partition("=")[2] for word in words)]
+    stated = (*rights({"words": words_given, "trust_pickle": True}), *_fetching(words_given))
     named = {right.what for right in stated}
 
     def leave(thing: str | Path) -> None:
@@ -407,8 +407,8 @@ def _allowed(right: _Right) -> bool:
         record, folder = os.lstat(path), os.lstat(path.parent)
     except OSError:
         return False
-    own = not hasattr(os, "getuid") or {record.st_uid, folder.st_uid} == {os.getuid()}
-    return own and stat.S_ISREG(record.st_mode) and not folder.st_mode & 0o022
+    owned = not hasattr(os, "getuid") or {record.st_uid, folder.st_uid} == {os.getuid()}
+    return owned and stat.S_ISREG(record.st_mode) and not folder.st_mode & 0o022
 
 
 def _not_allowed(what: str, wanted: Sequence[_Right]) -> HardcaseError:

@@ -83,23 +83,23 @@ class Measurement:
     @property
     def networks(self) -> dict[str, Model]:
         """Every network of the measurement by its role."""
-        beside = {f"baseline {i}": one for i, one in enumerate(self.baselines, 1)}
-        return {"model": self.model, **beside}
+        baselines = {f"baseline {i}": baseline for i, baseline in enumerate(self.baselines, 1)}
+        return {"model": self.model, **baselines}
 
-    def effects(self, images: Images, own: RiskTable) -> EffectRows:
+    def effects(self, images: Images, table: RiskTable) -> EffectRows:
         """Return the net effect of every condition, and what happens under wider ranges."""
         assert self.box is not None
-        margins = None if self.model.offers == "label" else own.margin
+        margins = None if self.model.offers == "label" else table.margin
         with self.arithmetic():
-            found = effects_of_shard(
-                self.model, images, self.box, seed=self.seed, failed=own.failed, margins=margins
+            rows = effects_of_shard(
+                self.model, images, self.box, seed=self.seed, failed=table.failed, margins=margins
             )
             beyond = wider_of_shard(self.model, images, self.box, seed=self.seed)
-        asked = int(found.queries.sum()) * max(len(found.difference), 1)
+        queries = int(rows.queries.sum()) * max(len(rows.difference), 1)
         return EffectRows(
-            [one.tolist() for one in found.difference.values()],
-            [one.tolist() for one in beyond.shares.values()],
-            asked + len(images) * len(beyond.shares),
+            [values.tolist() for values in rows.difference.values()],
+            [values.tolist() for values in beyond.shares.values()],
+            queries + len(images) * len(beyond.shares),
         )
 
     def arithmetic(self) -> AbstractContextManager[None]:
@@ -154,19 +154,19 @@ class MeasureTask:
 
     def packed(self, measurement: Measurement, tables: Sequence[RiskTable]) -> MeasuredShard:
         """Return the shard as it is stored, from the models' answers."""
-        own, *others = tables
-        more = measurement.effects(self.images, own) if self.effects else None
-        rows = rows_of(self.images, own, others, reserve=measurement.reserve, effects=more)
+        table, *others = tables
+        more = measurement.effects(self.images, table) if self.effects else None
+        rows = rows_of(self.images, table, others, reserve=measurement.reserve, effects=more)
         summary = {
-            "images": len(own),
-            "failing": int(own.failed.sum() if measurement.box else own.clean.sum()),
-            "queries": len(own) * measurement.queries,
+            "images": len(table),
+            "failing": int(table.failed.sum() if measurement.box else table.clean.sum()),
+            "queries": len(table) * measurement.queries,
             "effect_queries": 0 if more is None else more.queries,
         }
         if self.canaries is not None:
             with measurement.arithmetic():
-                asked = self.canaries.check(measurement.networks, self.images, self.number)
-            summary["canaries"] = asked
+                queries = self.canaries.check(measurement.networks, self.images, self.number)
+            summary["canaries"] = queries
         return MeasuredShard(self.number, to_parquet(rows), summary)
 
 
@@ -190,9 +190,9 @@ def rows_of(
         "wrong_tied": own.clean_tied,
         "failing": packed_bits(own.failed.numpy()),
         "tied": packed_bits(own.tied.numpy()),
-        "baseline_wrong": _lists([one.clean.tolist() for one in baselines], len(own)),
+        "baseline_wrong": _lists([other.clean.tolist() for other in baselines], len(own)),
         "baseline_failing": _lists(
-            [packed_bits(one.failed.numpy()).tolist() for one in baselines], len(own)
+            [packed_bits(other.failed.numpy()).tolist() for other in baselines], len(own)
         ),
         "margins": [[]] * len(own) if effects is None else own.margin.tolist(),
         "effects": _lists([] if effects is None else effects.conditions, len(own)),
@@ -221,8 +221,8 @@ def packed_bits(samples: NDArray[np.bool_]) -> Bits:
         [5, 0]
     """
     weights = np.left_shift(np.uint64(1), np.arange(samples.shape[1], dtype=np.uint64))
-    whole: Bits = (samples * weights).sum(1, dtype=np.uint64)
-    return whole
+    bits: Bits = (samples * weights).sum(1, dtype=np.uint64)
+    return bits
 
 
 def unpacked_bits(numbers: Bits, samples: int) -> NDArray[np.bool_]:
@@ -391,12 +391,12 @@ class Measured:
         self, values: NDArray[Any], least: NDArray[Any], most: NDArray[Any], low: float = 0.0
     ) -> dict[str, float]:
         """A mean whose interval holds whether all ties fail or none does."""
-        found = rate_of(values, self.clusters, low=low)
+        rate = rate_of(values, self.clusters, low=low)
         if np.array_equal(least, most):
-            return found
+            return rate
         start = rate_of(least.astype(float), self.clusters, low=low)["low"]
         end = rate_of(most.astype(float), self.clusters, low=low)["high"]
-        return {**found, "low": min(start, found["low"]), "high": max(end, found["high"])}
+        return {**rate, "low": min(start, rate["low"]), "high": max(end, rate["high"])}
 
     def same_samples(self, other: Measured) -> tuple[Measured, Measured]:
         """Return the rows of both that are of the same images, with the samples that both have.
@@ -412,8 +412,8 @@ class Measured:
             )
         mine = self.take(np.array(common))
         theirs = other.take(np.array([place[name] for name in mine.id]))
-        for name, one, two in zip(mine.id, mine.digest, theirs.digest):
-            if one != two:
+        for name, first, second in zip(mine.id, mine.digest, theirs.digest):
+            if first != second:
                 raise HardcaseError(
                     "the two runs have other images, so failure rates cannot be compared.",
                     f"{name} is another image there",

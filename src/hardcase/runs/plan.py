@@ -105,8 +105,8 @@ def measure_plan(context: Context) -> MeasurePlan:
     _log.debug("the data and the model are loaded, on %s", device)
     _check_names(context)
     images = context.measured_images
-    whole = config.measure == "all"
-    most = len(images) if whole else cast("int | None", config.measure)
+    everything = config.measure == "all"
+    most = len(images) if everything else cast("int | None", config.measure)
     source: Callable[[], Measurement] = partial(_itself, measurement)
     text = FROM_PYTHON
     if context.by_name:
@@ -138,19 +138,19 @@ def _search_seconds(context: Context, query: float) -> tuple[float, float] | Non
     config = context.config
     if config.method.name == NO_SEARCH:
         return (0.0, 0.0)
-    given = {*context.part.given}
-    if {"space", "partners"} & given:
+    ingredients = {*context.part.given}
+    if {"space", "partners"} & ingredients:
         return None
-    asked = config.budget.queries or QUERIES
-    if "surrogates" not in given:  # then the method is built, for nothing is trained for it
+    queries = config.budget.queries or QUERIES
+    if "surrogates" not in ingredients:  # then the method is built, for nothing is trained for it
         budget = overlay(Budget(**config.budget.model_dump()), context.method.budget)
-        asked = max(budget.queries or 0, BACKWARD * (budget.gradients or 0))
+        queries = max(budget.queries or 0, BACKWARD * (budget.gradients or 0))
     photographs = is_photographic(context.shape)
     networks = 1 + len(config.peers)
     if context.part.facts.get("witnesses") == "default" and config.witnesses is None:
         networks += 1 if photographs else WITNESSES
     count = min(config.images or SEEDS, len(context.all_images))
-    most = count * asked * networks * query
+    most = count * queries * networks * query
     usual = SPENT * most
     if photographs and config.images is None and usual > ENOUGH_TIME:  # of fewer images
         return ENOUGH_TIME, ENOUGH_TIME / SPENT
@@ -305,8 +305,8 @@ def _resolved(context: Context, chosen: Mapping[str, Any]) -> Config:
         for name, value in now.items()
         if name not in config.given and before.get(name) != value
     }
-    given = dict(sorted({**config.given, **by_default}.items()))  # however the run came here
-    return resolved.given_by(given)
+    sources = dict(sorted({**config.given, **by_default}.items()))  # however the run came here
+    return resolved.given_by(sources)
 
 
 def _settled(context: Context) -> dict[str, Any]:
@@ -331,8 +331,8 @@ def _search_settings(context: Context, shard: int) -> dict[str, Any]:
     plain = {name: value for name, value in options.items() if isinstance(value, PLAIN)}
     if config.budget.queries is not None and "queries" in plain:
         # the budget is stored as such, and the method is built again as it was
-        own = context.part.options["queries"].default
-        plain["queries"] = config.method.options().get("queries", own)
+        default = context.part.options["queries"].default
+        plain["queries"] = config.method.options().get("queries", default)
     return {
         **_settled(context),
         "campaign": config.campaign.model_copy(update={"shard": shard, "tile": context.tile}),

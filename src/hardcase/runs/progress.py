@@ -66,14 +66,16 @@ class Progress:
     def sum(summaries: Sequence[Mapping[str, Any]]) -> Progress:
         """The sum of finished shards, from their summaries in the ledger."""
         total = Progress()
-        for one in summaries:
+        for summary in summaries:
             numbers = ("seeds", "queries", "gradients", "failing", "findings", "canaries")
             total += Progress(
                 done=1,
-                **{name: int(one.get(name, 0)) for name in numbers},
-                confusions=Counter({(a, b): times for a, b, times in one.get("confusions", ())}),
-                service=Counter(one.get("service", {})),
-                kinds=Counter(one.get("kinds", {})),
+                **{name: int(summary.get(name, 0)) for name in numbers},
+                confusions=Counter(
+                    {(a, b): times for a, b, times in summary.get("confusions", ())}
+                ),
+                service=Counter(summary.get("service", {})),
+                kinds=Counter(summary.get("kinds", {})),
             )
         return total
 
@@ -234,10 +236,10 @@ class ProgressLog:
         self.watcher = watcher
         stored = _summaries(store)
         self.rows = list[Row]()
-        for one in sorted(stored, key=lambda one: one.get("elapsed", 0.0)):
+        for entry in sorted(stored, key=lambda entry: entry.get("elapsed", 0.0)):
             before = self.rows[-1][1:] if self.rows else [0] * len(_HISTORY)
-            sums = [a + one.get(name, 0) for a, name in zip(before, _HISTORY)]
-            self.rows.append([one.get("elapsed", 0.0), *sums])
+            sums = [a + entry.get(name, 0) for a, name in zip(before, _HISTORY)]
+            self.rows.append([entry.get("elapsed", 0.0), *sums])
         self.base = Progress.sum(stored)
         self.latest = Progress(shards=shards)
         self.start = monotonic()
@@ -301,31 +303,31 @@ class ProgressLog:
             run_log.error("the search ended early", exc_info=error)
         self.store.settle()
         run = Run(self.store)
-        whole = self.store.done() >= set(range(self.shards))
-        searched = {"status": "done" if whole else "running", "elapsed": self.elapsed()}
+        complete = self.store.done() >= set(range(self.shards))
+        searched = {"status": "done" if complete else "running", "elapsed": self.elapsed()}
         phases = dict(self.record["phases"])
         phases["search"] = {**phases["search"], **searched}
-        ended = all(one["status"] in ("done", "skipped") for one in phases.values())
+        ended = all(entry["status"] in ("done", "skipped") for entry in phases.values())
         now = datetime.now(UTC).isoformat(timespec="seconds")
         stored = _summaries(self.store)
         total = Progress.sum(stored)
-        found = self.store.findings()
-        kinds = found["kind"].value_counts().to_pylist()
+        findings = self.store.findings()
+        kinds = findings["kind"].value_counts().to_pylist()
         record = {
             **self.record,
             "phases": phases,
             "complete": ended,
             "finished": now if ended else None,
             "elapsed": self.elapsed(),
-            "totals": {name: sum(one.get(name, 0) for one in stored) for name in SPENDING},
+            "totals": {name: sum(entry.get(name, 0) for entry in stored) for name in SPENDING},
             "canaries": total.canaries,
             "kinds": {row["values"]: row["counts"] for row in kinds},
-            **run.counted(self.store.seed_groups(["status", "evaluated", "failing"]), found),
+            **run.counted(self.store.seed_groups(["status", "evaluated", "failing"]), findings),
         }
         if total.service:
             record["service"] = dict(total.service)
         self.store.write_record(record)
-        phase = "done" if whole else "stopped"
+        phase = "done" if complete else "stopped"
         self.write(phase)
         run_log.info("%s: %s", self.store.folder, phase)
 

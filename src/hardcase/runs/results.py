@@ -63,11 +63,11 @@ class Finding:
         """Seed, finding and difference as a figure (matplotlib)."""
         from matplotlib.figure import Figure
 
-        seed, found = (
+        seed, changed = (
             tensors.decode(row["image"]["bytes"]).float() / 255 for row in (self.seed, self.row)
         )
         figure = Figure(figsize=(6, 2.3))
-        images = (seed, found, (found - seed) / 2 + 0.5)
+        images = (seed, changed, (changed - seed) / 2 + 0.5)
         titles = (
             self.classes[self.row["expected"]],
             self.classes[self.row["predicted"]],
@@ -115,18 +115,18 @@ class Run:
     @cached_property
     def findings(self) -> pa.Table:
         """All findings without their images (`images`), in the order of their seeds' shards."""
-        found = self.store.findings()
-        known = self.seeds["id"].combine_chunks()
-        lost = found.filter(pc.invert(pc.is_in(found["original"], value_set=known)))
+        findings = self.store.findings()
+        ids = self.seeds["id"].combine_chunks()
+        lost = findings.filter(pc.invert(pc.is_in(findings["original"], value_set=ids)))
         if len(lost):
             raise self._damaged(f"its table of images lacks {lost['original'][0].as_py()[:80]!r}")
-        self._check_labels(found["expected"])
-        if not {*found["kind"].unique().to_pylist()} <= {*KINDS}:
+        self._check_labels(findings["expected"])
+        if not {*findings["kind"].unique().to_pylist()} <= {*KINDS}:
             raise self._damaged("its failures are of unknown kinds")
         for name in ("code", "peer_predicted"):
-            if len(pc.unique(pc.list_value_length(found[name]).drop_null())) > 1:
+            if len(pc.unique(pc.list_value_length(findings[name]).drop_null())) > 1:
                 raise self._damaged(f"column {name} of its failures has rows of different lengths")
-        return found
+        return findings
 
     def _damaged(self, why: str) -> HardcaseError:
         return HardcaseError(f"{self.folder} is damaged: {why}.")
@@ -161,8 +161,8 @@ class Run:
 
     def _check_labels(self, labels: pa.ChunkedArray) -> None:
         """Refuse numbers that no class of the data has; what a network answers may lie beyond."""
-        known = len(self.record.get("classes") or ()) or math.inf
-        if len(labels) and not 0 <= pc.min(labels).as_py() <= pc.max(labels).as_py() < known:
+        classes = len(self.record.get("classes") or ()) or math.inf
+        if len(labels) and not 0 <= pc.min(labels).as_py() <= pc.max(labels).as_py() < classes:
             raise self._damaged("it has labels of classes that its data lacks")
 
     @cached_property
@@ -211,8 +211,8 @@ class Run:
         rows = (
             row
             for part in seeds
-            for some in part.select(["status", "evaluated", "failing"]).to_batches(BATCH)
-            for row in some.to_pylist()
+            for batch in part.select(["status", "evaluated", "failing"]).to_batches(BATCH)
+            for row in batch.to_pylist()
         )
         return statistics.count(
             rows,
@@ -249,20 +249,20 @@ class Run:
         strange = max(columns, default=0) >= space.size
         if strange or any(code and len(code) != len(columns) for code in codes):
             raise self._damaged(f"its failures have codes of another space than {record['text']}")
-        whole = torch.zeros(len(codes), space.size)
+        full = torch.zeros(len(codes), space.size)
         for row, code in enumerate(codes):
-            whole[row, list(columns)] = torch.tensor(code or [0.0] * len(columns))
-        return whole
+            full[row, list(columns)] = torch.tensor(code or [0.0] * len(columns))
+        return full
 
     def summary(self) -> str:
         """The funnel in words, each count with its denominator and 95 % interval."""
         counts = self.counts()["search_results"]
         attempted = counts["searched"] or 0
         images = f"{counts['images']} image{'s' * (counts['images'] != 1)}"
-        known = self.record.get("claims")
+        claims = self.record.get("claims")
         usable = f"{counts['correctly_classified']} correctly classified"
-        if known:
-            images = f"{counts['images']} claims about {known['images']} images"
+        if claims:
+            images = f"{counts['images']} claims about {claims['images']} images"
             usable = f"{counts['correctly_classified']} that the model makes"
         kinds = Counter(self.findings["kind"].to_pylist())
         settings = settings_in_words(self.record.get("options") or {})
@@ -271,7 +271,7 @@ class Run:
             f"{images}, {usable}, {attempted} searched; 95 % intervals in brackets",
             kinds_in_words(kinds),
         ]
-        judged = self.verdicts is not None or not known
+        judged = self.verdicts is not None or not claims
         for step in ("failing", "witnessed"):
             if counts[step] is not None:
                 lines.append(f"{step:>11}: {self.rate(counts[step], attempted)}")
@@ -282,7 +282,7 @@ class Run:
             lines.append(
                 f"{'':>13}by networks that took no part; {against_people_in_words(self.record)}"
             )
-        small = sum(said.get("by") == "norm" for said in (self.verdicts or {}).values())
+        small = sum(verdict.get("by") == "norm" for verdict in (self.verdicts or {}).values())
         if small:
             lines.append(
                 f"    by norm: {small} of {len(self)} failures changed by at most 8/255, "
@@ -331,12 +331,12 @@ def _rows(rows: Sequence[int] | None, count: int) -> Sequence[int]:
 
 def keep_claims(store: Store, images: ImageSet) -> None:
     """Store what is claimed of the seeds of a run, unless it is there."""
-    whole = images.images()
-    claims = Claims.of(whole)
+    claimed = images.images()
+    claims = Claims.of(claimed)
     if claims is None or read_side_file(store, CLAIMS) is not None:
         return
     stored: dict[str, Any] = {}
-    boxes = zip(whole.id, claims.kind.tolist(), claims.box.tolist())
+    boxes = zip(claimed.id, claims.kind.tolist(), claims.box.tolist())
     stored["claims"] = {
         name: " ".join([CLAIM_KINDS[kind], *(f"{side:.9g}" for side in box)])
         for name, kind, box in boxes
@@ -344,7 +344,7 @@ def keep_claims(store: Store, images: ImageSet) -> None:
     if claims.mask.shape[1]:
         masks = encode_all(claims.mask[:, None] * 255)
         stored["masks"] = {
-            name: base64.b64encode(mask).decode() for name, mask in zip(whole.id, masks)
+            name: base64.b64encode(mask).decode() for name, mask in zip(claimed.id, masks)
         }
     write_side_file(store, CLAIMS, stored)
 

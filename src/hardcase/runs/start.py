@@ -70,13 +70,15 @@ def _search_record(
     subject = campaign.subject
     card = method.details.get("generator")
     # of parameters alone: a network is the same under another name
-    weights = {role: getattr(one, "weights", "") for role, one in networks_of(campaign).items()}
+    weights = {
+        role: getattr(weight, "weights", "") for role, weight in networks_of(campaign).items()
+    }
     hashes = {
         "model": subject.hash,
         "peers": [peer.hash for peer in campaign.peers],
         "witnesses": [witness.hash for witness in campaign.witnesses],
         "generator": (card or {}).get("weights"),
-        "parameters": {role: one for role, one in weights.items() if one},
+        "parameters": {role: weight for role, weight in weights.items() if weight},
         "guides": {},
         "data": images.hash,
     }
@@ -106,16 +108,16 @@ def _search_record(
 
 def _lineages(campaign: Campaign, images: ImageSet) -> dict[str, Any]:
     """Where the networks of the search come from, if others have trained any of them."""
-    called: Callable[[Any], str] = attrgetter("name")
+    name: Callable[[Any], str] = attrgetter("name")
     if is_photographic(images.shape):
-        called = catalogued
-    known = {
-        "model": lineage_of(called(campaign.subject)),
-        "peers": [lineage_of(called(peer)) for peer in campaign.peers],
-        "witnesses": [lineage_of(called(witness)) for witness in campaign.witnesses],
+        name = catalogued
+    lineages = {
+        "model": lineage_of(name(campaign.subject)),
+        "peers": [lineage_of(name(peer)) for peer in campaign.peers],
+        "witnesses": [lineage_of(name(witness)) for witness in campaign.witnesses],
     }
-    named = known["model"] or any([*known["peers"], *known["witnesses"]])
-    return {"lineages": known} if named else {}
+    named = lineages["model"] or any([*lineages["peers"], *lineages["witnesses"]])
+    return {"lineages": lineages} if named else {}
 
 
 # --- the search of a run
@@ -262,17 +264,17 @@ def _begun(
             what = f"{store.folder} does not say which ingredients its search began with."
             raise Refused(what, fix=ANOTHER)
         rows = asked_seeds(campaign, plan.images)
-        known = behaviour_of(networks_of(campaign), plan.images, campaign)
+        behaviour = behaviour_of(networks_of(campaign), plan.images, campaign)
     if not steady(campaign.subject.device):
         watcher.log(f"computing on {campaign.subject.device}, in tiles of {campaign.tile} rows")
-    for note in inexact(known):
+    for note in inexact(behaviour):
         watcher.log(note)
     todo, budget = _tasks(plan, campaign, usable_rows(rows))
     added = _search_record(campaign, plan.images, budget, plan.about)
-    asked = {f"searched {role}": one.to_json() for role, one in known.items()}
+    entries = {f"searched {role}": fingerprint.to_json() for role, fingerprint in behaviour.items()}
     added |= {
         "shards": len(todo),
-        "behaviour": {**record.get("behaviour", {}), **asked},
+        "behaviour": {**record.get("behaviour", {}), **entries},
         "phases": {**record["phases"], "search": phase("running", identity=identity.to_json())},
     }
     store.begin_search(added, plan.config, with_images(rows, plan.images))

@@ -160,7 +160,7 @@ def asked_seeds(campaign: Campaign, images: ImageSet) -> list[pa.Table]:
         columns = {
             "predicted": label,
             "confidence": probabilities.amax(1),
-            "status": [("waiting", *UNUSABLE)[one] for one in fate.tolist()],
+            "status": [("waiting", *UNUSABLE)[status] for status in fate.tolist()],
         }
         rows.append(table(columns, {name: SEEDS[name] for name in columns}))
     return rows
@@ -168,11 +168,11 @@ def asked_seeds(campaign: Campaign, images: ImageSet) -> list[pa.Table]:
 
 def with_images(rows: Sequence[pa.Table], images: ImageSet) -> Iterator[pa.Table]:
     """The table of images as a run begins with it, in row groups."""
-    for part, said in zip(images.shards(group_rows(images.shape)), rows):
+    for part, row in zip(images.shards(group_rows(images.shape)), rows):
         columns = {
             "id": part.id,
             "label": part.y,
-            **dict(zip(said.column_names, said.columns)),
+            **dict(zip(row.column_names, row.columns)),
             **dict.fromkeys(("evaluated", "failing", *SPENDING), [0] * len(part)),
         }
         yield seeds_table(columns, part.x)
@@ -253,11 +253,11 @@ def read_groups(
     try:
         with (
             opened(path, most=most) as file,
-            pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as whole,
+            pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as table,
         ):
             wanted = {name: types[name] for name in columns or types}
-            groups = only or range(whole.num_row_groups)
-            for rows in parquet_groups(whole, groups, columns, unpacked(path, SMALL)):
+            groups = only or range(table.num_row_groups)
+            for rows in parquet_groups(table, groups, columns, unpacked(path, SMALL)):
                 _check(rows, wanted, ids=types is FINDINGS or types is VERDICTS)
                 yield rows
     except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError) as error:

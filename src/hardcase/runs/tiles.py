@@ -87,10 +87,10 @@ def _known_to_hold(network: Network, example: Tensor, rows: int) -> bool:
     try:
         return path.read_text() == "holds"
     except (OSError, ValueError):
-        found = holds(network, example, rows)
+        verdict = holds(network, example, rows)
     with suppress(OSError, HardcaseError):  # the next command tries again
-        write_atomically(path, b"holds" if found else b"fails", flush=False)
-    return found
+        write_atomically(path, b"holds" if verdict else b"fails", flush=False)
+    return verdict
 
 
 def device_kind(device: torch.device) -> str:
@@ -112,10 +112,10 @@ def holds(network: Network, example: Tensor, rows: int) -> bool:
     permuted = _asked(network, batch[order])
     replaced = _asked(network, others)
     return all(
-        torch.equal(one, two)
-        and torch.equal(one[order], three)
-        and torch.equal(one[half], four[half])
-        for one, two, three, four in zip(plain, again, permuted, replaced)
+        torch.equal(first, second)
+        and torch.equal(first[order], third)
+        and torch.equal(first[half], fourth[half])
+        for first, second, third, fourth in zip(plain, again, permuted, replaced)
     )
 
 
@@ -139,11 +139,11 @@ def settle(networks: Sequence[tuple[Network, Tensor]], device: torch.device) -> 
     if steady(device):
         return tile_rows(device)
     with any_rows(device):  # the tile of another run would cut the calls that are tested
-        found = largest_tile(networks)
-    if found is None:
+        largest = largest_tile(networks)
+    if largest is None:
         _log.warning("no tile of rows makes the answers of this network repeatable bit by bit")
-    use_tile(device.type, found or LADDER[-2])
-    return found
+    use_tile(device.type, largest or LADDER[-2])
+    return largest
 
 
 def campaign_tile(

@@ -151,7 +151,7 @@ def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
         for number in sorted(ledger.read()):
             for name in _changed_files(store, number, ledger):
                 yield f"{name} is missing or not what was stored"
-    measured = sum(int(one.summary.get("images", 0)) for one in store.measured.read().values())
+    measured = sum(int(entry.summary.get("images", 0)) for entry in store.measured.read().values())
     if (record.get("risk") or {}).get("images", measured) != measured:
         yield f"{store.measured.path.name} is damaged: it lacks some of its lines"
     if not store.searching:
@@ -191,8 +191,8 @@ def _verdicts(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
         yield "verdicts are there that run.json does not name, or the other way round"
     elif there and not changed:
         with suppress(HardcaseError):  # findings that cannot be read are told of elsewhere
-            said = [read(folder / name, VERDICTS, ["id"])["id"].to_pylist() for name in there]
-            if not {*chain(*said)} <= {*store.findings()["id"].to_pylist()}:
+            ids = [read(folder / name, VERDICTS, ["id"])["id"].to_pylist() for name in there]
+            if not {*chain(*ids)} <= {*store.findings()["id"].to_pylist()}:
                 yield "the verdicts are of another run"
 
 
@@ -362,7 +362,7 @@ def networks_of(campaign: Campaign) -> dict[str, Model]:
     """Every network of a search by its role."""
     roles: dict[str, Model] = {"model": campaign.subject}
     roles |= {f"peer {i}": peer for i, peer in enumerate(campaign.peers, 1)}
-    return roles | {f"witness {i}": one for i, one in enumerate(campaign.witnesses, 1)}
+    return roles | {f"witness {i}": witness for i, witness in enumerate(campaign.witnesses, 1)}
 
 
 def behaviour_of(
@@ -372,18 +372,18 @@ def behaviour_of(
     of its generator.
     """
     rows = torch.linspace(0, len(images) - 1, _count(images, ASKED, NUMBERS)).round().long()
-    some = images.take(rows).images()
-    fewer = some.take(torch.arange(0, len(some), max(1, len(some) // SERVED)))
-    found = {
-        role: _fingerprint(model, fewer if is_server(model) else some)
+    sampled = images.take(rows).images()
+    fewer = sampled.take(torch.arange(0, len(sampled), max(1, len(sampled) // SERVED)))
+    fingerprints = {
+        role: _fingerprint(model, fewer if is_server(model) else sampled)
         for role, model in networks.items()
     }
     if campaign is not None and campaign.method.details.get("generator"):
         with torch.no_grad():
-            origin = encode_images(campaign, some.first(DECODED))
+            origin = encode_images(campaign, sampled.first(DECODED))
             decoded = campaign.method.space.decode(origin.z, origin)
-        found["generator"] = Fingerprint.of(decoded.flatten(1).cpu())
-    return found
+        fingerprints["generator"] = Fingerprint.of(decoded.flatten(1).cpu())
+    return fingerprints
 
 
 def require_behaviour(
@@ -435,24 +435,26 @@ class Canaries:
             seed: Everything about them follows from it, unless any network is a server.
             shards: How many shards there will be, to report the extra queries of servers.
         """
-        served = [role for role, one in networks.items() if is_server(one)]
+        served = [role for role, network in networks.items() if is_server(network)]
         luck = SystemRandom() if served else Random(f"canaries of {seed}")
         chosen = luck.sample(range(len(images)), _count(images, POOL, NUMBERS // 8))
-        some = images.take(torch.tensor(chosen)).images()
+        sampled = images.take(torch.tensor(chosen)).images()
         numbers = torch.Generator().manual_seed(luck.getrandbits(63))
-        noise = torch.randint(-NOISE, NOISE + 1, some.x.shape, generator=numbers)
-        x = (some.x + noise).clamp(0, 255).byte()
-        asked = replace(some, x=x)
+        noise = torch.randint(-NOISE, NOISE + 1, sampled.x.shape, generator=numbers)
+        x = (sampled.x + noise).clamp(0, 255).byte()
+        noisy = replace(sampled, x=x)
         for role in served:
             _log.warning(
                 "the %s is asked about %d images beside the budget, %d of them now and %d after"
                 " each of %d shards: answers that change end the run",
                 *(role, 2 * len(x) + TILE * shards, 2 * len(x), TILE, shards),
             )
-        known = {role: _fingerprint(one, asked, twice=True) for role, one in networks.items()}
-        for role, one in networks.items():
-            _require_function(role, one, known[role])
-        return Canaries(asked, known, seed)
+        fingerprints = {
+            role: _fingerprint(network, noisy, twice=True) for role, network in networks.items()
+        }
+        for role, network in networks.items():
+            _require_function(role, network, fingerprints[role])
+        return Canaries(noisy, fingerprints, seed)
 
     @staticmethod
     def of_campaign(campaign: Campaign, images: ImageSet, shards: int) -> Canaries:
@@ -469,7 +471,7 @@ class Canaries:
             HardcaseError: If a network does not answer as at first; the message names what its
                 answer depends on.
         """
-        asked = 0
+        queries = 0
         for role, then in self.known.items():
             model = _without_memory(networks[role])
             served = is_server(model)
@@ -484,7 +486,7 @@ class Canaries:
             # a clock may have gone on by as much as it is wrong: both times are tried
             for odd in (False,) if served else (True, False):
                 now = call.answered(mixed, order, clock=odd, labels=odd)
-                asked += len(mixed)
+                queries += len(mixed)
                 if expected.changed(now):
                     break
             else:
@@ -494,7 +496,7 @@ class Canaries:
             why.append(f"Shard {shard} is not stored; those that were finished before are.")
             fix = "see to the server, then go on" if served else "a model that is a function"
             raise HardcaseError(*_other(role, expected, now, *why), fix=fix)
-        return asked
+        return queries
 
 
 def _require_function(role: str, model: Model, known: Fingerprint) -> None:
@@ -608,9 +610,9 @@ def _fingerprint(model: Model, images: Images, *, twice: bool = False) -> Finger
     if exact and not twice:
         return first
     again = Fingerprint.of(answers(plain, images, TILE - 3))
-    apart = (first.values - again.values).abs().nan_to_num(0.0).amax().item()
+    difference = (first.values - again.values).abs().nan_to_num(0.0).amax().item()
     size = first.values.abs().nan_to_num(0.0, 0.0, 0.0).amax().item()
-    return Fingerprint(first.values, max(REPEATS * apart, LAST_BITS * size))
+    return Fingerprint(first.values, max(REPEATS * difference, LAST_BITS * size))
 
 
 def strict_arithmetic() -> bool:

@@ -281,8 +281,8 @@ def _with_canaries(campaign: Campaign, searched: SearchedTask) -> SearchedTask:
     task = searched.task
     if task.canaries is not None:
         with _watched(campaign, task), campaign.arithmetic():
-            asked = task.canaries.check(networks_of(campaign), task.images, task.number)
-        searched.spent["canaries"] = asked
+            queries = task.canaries.check(networks_of(campaign), task.images, task.number)
+        searched.spent["canaries"] = queries
     return searched
 
 
@@ -380,7 +380,7 @@ def run_shards(
                 losses = 0
                 yield outcome
         under_way = {task.number for task in running.values()}
-        counts = [one for number, one in executor.live_counts().items() if number in under_way]
+        counts = [count for number, count in executor.live_counts().items() if number in under_way]
         if counts:
             on_step(Counts.join(counts))
     if error is not None:

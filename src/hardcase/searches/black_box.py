@@ -76,10 +76,10 @@ class Evolution:
         # Mirrored pairs: whatever is even in the noise cancels in the direction, which halves its
         # variance.
         both = torch.cat([noise, -noise], 1)  # r 2p *code
-        asked = (centre[:, None] + spread[:, None] * both).flatten(0, 1)
-        feedback = evaluate(asked, rows.repeat_interleave(2 * self.pairs))
+        samples = (centre[:, None] + spread[:, None] * both).flatten(0, 1)
+        feedback = evaluate(samples, rows.repeat_interleave(2 * self.pairs))
         score = feedback.score.reshape(len(rows), -1)
-        uphill = (per_row(_ranked(score).flatten(), asked) * both.flatten(0, 1)).reshape_as(both)
+        uphill = (per_row(_ranked(score).flatten(), samples) * both.flatten(0, 1)).reshape_as(both)
         direction = total(uphill)
         direction = direction / per_row(length(flat(direction)).clamp_min(1e-12), direction)
         size = float(centre[0].numel()) ** 0.5
@@ -87,12 +87,12 @@ class Evolution:
         # Progress keeps the radius, since the slope was told by points at this distance.
         progress = score.amax(1) > state["best"][rows] + 1e-4
         wider = (state["spread"][rows] * self.growth).clamp_max(self.most)
-        found, fails = _nearest(feedback, state["start"][rows], len(rows))
+        nearest, fails = _nearest(feedback, state["start"][rows], len(rows))
         new = {
             "centre": centre + self.step_size * spread * size**0.5 * direction,
             "spread": torch.where(progress, state["spread"][rows], wider),
             "best": torch.maximum(state["best"][rows], score.amax(1)),
-            "found": found,
+            "found": nearest,
             "high": torch.where(fails, 1.0, torch.inf),
         }
         return {**state, **{k: state[k].index_copy(0, rows, value) for k, value in new.items()}}
@@ -177,19 +177,19 @@ class SurrogateGradients:
     ) -> tuple[Feedback, Tensor, State]:
         """A query of each row, and the direction to go from there."""
         z = state["z"][rows]
-        asked = z + self.noise * rng.normal(rows, tuple(z.shape[1:]))
-        feedback, kept = evaluate.gradient(asked, rows)
+        probe = z + self.noise * rng.normal(rows, tuple(z.shape[1:]))
+        feedback, gradient = evaluate.gradient(probe, rows)
         margins, slopes = evaluate.surrogates(feedback.z, rows)
         new = {"asked": feedback.z, "margin": feedback.margin, "margins": margins}
-        known = state["estimate"][rows]
+        estimate = state["estimate"][rows]
         if self.learns:
             new |= self._filtered(new, state, rows)
-            known = new["estimate"]
-        weighed = total(known[:, : margins.shape[1], None] * slopes)
-        direction = self.push * (weighed + known[:, margins.shape[1] :]).reshape_as(z)
+            estimate = new["estimate"]
+        weighed = total(estimate[:, : margins.shape[1], None] * slopes)
+        direction = self.push * (weighed + estimate[:, margins.shape[1] :]).reshape_as(z)
         done = per_row(feedback.margin >= self.enough, direction)
         table = {name: state[name].index_copy(0, rows, value) for name, value in new.items()}
-        return feedback, kept + torch.where(done, 0.0, direction), {**state, **table}
+        return feedback, gradient + torch.where(done, 0.0, direction), {**state, **table}
 
     def _filtered(
         self, new: Mapping[str, Tensor], state: State, rows: Int[Tensor, " r"]

@@ -67,11 +67,15 @@ def directions(
         others = torch.where(torch.arange(kinds, device=y.device) == toward, others, torch.inf)
     goal = others.argsort(dim=1, stable=True)[:, :classes]  # n c
     there = others.gather(1, goal).isfinite()[..., None]
-    own = torch.where(
+    class_mean = torch.where(
         _at(distance, y[:, None]).isfinite(), codes.mean(_at(rows, y[:, None]).squeeze(1)), z
     )
     step = torch.stack(
-        [codes.mean(_at(rows, column[:, None]).squeeze(1)) - own for column in goal.unbind(1)], 1
+        [
+            codes.mean(_at(rows, column[:, None]).squeeze(1)) - class_mean
+            for column in goal.unbind(1)
+        ],
+        1,
     )
     # Two ways toward a class: the difference of means, which carries what the classes differ in,
     # and the nearest code itself, which surely is of that class.
@@ -87,9 +91,9 @@ def span(codes: Partners, seeds: Seeds) -> tuple[Float[Tensor, "n d"], Float[Ten
     high = z.clone()
     rows = torch.arange(len(label), device=z.device)
     for part in chunks(len(label), 4096):
-        some = flat(codes.take(rows[part]))
-        low = torch.minimum(low, some.amin(0))
-        high = torch.maximum(high, some.amax(0))
+        part_codes = flat(codes.take(rows[part]))
+        low = torch.minimum(low, part_codes.amin(0))
+        high = torch.maximum(high, part_codes.amax(0))
     return low, high
 
 
@@ -113,8 +117,8 @@ def _ranked(
     distance = torch.full((len(z), kinds), torch.inf, device=z.device)
     for c in sorted(set(label.tolist())):
         members = (label == c).nonzero().squeeze(1)
-        apart = code_distances(z, flat(codes.take(members)))
-        near, order = apart.topk(min(count, len(members)), dim=1, largest=False)
+        distances = code_distances(z, flat(codes.take(members)))
+        near, order = distances.topk(min(count, len(members)), dim=1, largest=False)
         distance[:, c] = near[:, 0]
         rows[:, c] = members[
             order[:, torch.arange(count, device=z.device).clamp_max(order.shape[1] - 1)]
@@ -288,8 +292,8 @@ class Crossing:
 
     def _shorter(self, state: State, rng: Rng) -> tuple[Int[Tensor, " a"], Float[Tensor, "a d"]]:
         """Leave coordinates out, let the others grow to slightly less than the best length."""
-        kept = rng.uniform(state["row"], state["best"].shape[1:]) > 0.1
-        offset = scaled(state["best"] * kept, (1 - state["step_size"]) * state["length"])
+        stays = rng.uniform(state["row"], state["best"].shape[1:]) > 0.1
+        offset = scaled(state["best"] * stays, (1 - state["step_size"]) * state["length"])
         tracks = state["length"].isfinite().nonzero().squeeze(1)
         return tracks, offset[tracks]
 
@@ -408,10 +412,10 @@ class BoundaryWalks:
         rows = torch.arange(len(z), device=z.device)
         if self.codes is None:
             return self.reach * rng.normal(rows, (self.walks, z.shape[1])).flatten(0, 1)
-        known = min(LIMIT, len(self.codes.label))
-        drawn = rng.integers(rows, known, (2, self.walks))
-        one, two = (flat(self.codes.take(some.flatten())) for some in drawn.unbind(1))
-        return self.reach / 2**0.5 * (one - two)
+        count = min(LIMIT, len(self.codes.label))
+        drawn = rng.integers(rows, count, (2, self.walks))
+        first, second = (flat(self.codes.take(chosen.flatten())) for chosen in drawn.unbind(1))
+        return self.reach / 2**0.5 * (first - second)
 
     def _toward(self, codes: Partners, seeds: Seeds, rng: Rng) -> Tensor:
         ways = directions(codes, seeds, classes=self.classes, neighbours=50)
@@ -422,11 +426,11 @@ class BoundaryWalks:
         turn = walk // ways.step.shape[1] % len(self.cuts)
         cut = sum(largest(step, share) * (turn == i) for i, share in enumerate(self.cuts))
         rows = torch.arange(len(seeds), device=step.device)
-        some = rng.uniform(rows, (self.walks, step.shape[1])).flatten(0, 1) < 0.7
+        mask = rng.uniform(rows, (self.walks, step.shape[1])).flatten(0, 1) < 0.7
         seed, low, high = (
             value.repeat_interleave(self.walks, 0) for value in (flat(seeds.z), low, high)
         )
-        far = seed + scaled(cut * some, total(step.abs()) * self.reach)
+        far = seed + scaled(cut * mask, total(step.abs()) * self.reach)
         far = torch.minimum(torch.maximum(far, low), high) - seed
         # Every fourth walk goes in a random direction: where the classes of the partners are all on
         # one side, the boundary may still be near on the other.

@@ -48,10 +48,12 @@ def mutate(
 ) -> Picture:
     """Each picture (of the image in `rows`) changed by its operator at its level."""
     changed = x.clone()
-    for number, one in enumerate(operators):
-        own = (operator == number).nonzero().squeeze(1)
-        if len(own):
-            changed[own] = to_grid(one.apply(x[own], level[own], rows[own], rng))
+    for number, operator_of in enumerate(operators):
+        chosen = (operator == number).nonzero().squeeze(1)
+        if len(chosen):
+            changed[chosen] = to_grid(
+                operator_of.apply(x[chosen], level[chosen], rows[chosen], rng)
+            )
     return changed
 
 
@@ -121,9 +123,9 @@ def pixels(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Pictu
     most = int(level.max())
     place = rng.integers(rows, values.shape[1], (most,))
     new = rng.integers(rows, 256, (most,)) / 255
-    asked = torch.arange(most, device=x.device) < level[:, None]
-    place = torch.where(asked, place, place[:, :1])
-    return values.scatter(1, place, torch.where(asked, new, new[:, :1])).reshape(x.shape)
+    wanted = torch.arange(most, device=x.device) < level[:, None]
+    place = torch.where(wanted, place, place[:, :1])
+    return values.scatter(1, place, torch.where(wanted, new, new[:, :1])).reshape(x.shape)
 
 
 def noise(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
@@ -231,7 +233,7 @@ class Metamorphic:
         self, z: Tensor, columns: Mapping[str, Tensor], rows: Int[Tensor, " m"], rng: Rng
     ) -> tuple[Tensor, State, Bool[Tensor, " m"]]:
         child = z.clone()
-        made = {name: value.clone() for name, value in columns.items()}
+        children = {name: value.clone() for name, value in columns.items()}
         open_ = torch.ones(len(z), dtype=torch.bool, device=z.device)
         for _ in range(self.tries):
             left = open_.nonzero().squeeze(1)
@@ -239,12 +241,12 @@ class Metamorphic:
                 break
             before = {name: value[left] for name, value in columns.items()}
             new, after, good = self._try(z[left], before, rows[left], rng)
-            kept = left[good]
-            child[kept] = new[good]
-            open_[kept] = False
+            accepted = left[good]
+            child[accepted] = new[good]
+            open_[accepted] = False
             for name, value in after.items():
-                made[name][kept] = value[good]
-        return child, made, ~open_
+                children[name][accepted] = value[good]
+        return child, children, ~open_
 
     def _try(
         self, z: Tensor, columns: State, rows: Int[Tensor, " m"], rng: Rng
@@ -309,11 +311,11 @@ class Fuzzing:
             return {**state, "begun": ~state["begun"]}
         chosen = evaluate.choose(rows).items()
         parents = {name: value.repeat_interleave(self.children, 0) for name, value in chosen}
-        known = [name for name in parents if name.startswith(ENTRY)]
-        columns = {name.removeprefix(ENTRY): parents[name] for name in known}
+        columns_of_entry = [name for name in parents if name.startswith(ENTRY)]
+        columns = {name.removeprefix(ENTRY): parents[name] for name in columns_of_entry}
         many = rows.repeat_interleave(self.children)
-        z, made, good = self.mutator(parents["corpus/z"], columns, many, rng)
-        entries = {name: value[good] for name, value in _entries(made).items()}
+        z, mutants, good = self.mutator(parents["corpus/z"], columns, many, rng)
+        entries = {name: value[good] for name, value in _entries(mutants).items()}
         evaluate(z[good], many[good], {**entries, "row": many[good]})
         if not bool(good.any()):
             evaluate.retire(rows)
@@ -324,9 +326,9 @@ def _levels(
     operators: Sequence[Operator], chosen: Int[Tensor, " m"], rows: Int[Tensor, " m"], rng: Rng
 ) -> Float[Tensor, " m"]:
     """A level of the operator chosen for each row, drawn evenly."""
-    count = torch.tensor([len(one.levels) for one in operators], device=chosen.device)
+    count = torch.tensor([len(change.levels) for change in operators], device=chosen.device)
     first = count.cumsum(0) - count
-    table = torch.tensor([x for one in operators for x in one.levels], device=chosen.device)
+    table = torch.tensor([x for change in operators for x in change.levels], device=chosen.device)
     return table[first[chosen] + rng.integers(rows, count[chosen])]
 
 
@@ -401,9 +403,9 @@ class Worklist:
         if phase == 0:
             state = self._next_entry(state, evaluate)
         rows = evaluate.live.nonzero().squeeze(1)
-        seen = ((state["entries"][rows] > 1) | self.peek) & (phase == 0)
+        evaluated = ((state["entries"][rows] > 1) | self.peek) & (phase == 0)
         z = state["z"][rows]
-        targets = {**held(state, rows), "row": rows, "seen": seen}
+        targets = {**held(state, rows), "row": rows, "seen": evaluated}
         if phase < self.steps:
             feedback, gradient = evaluate.gradient(z, rows, targets)
             moved = feedback.z + self.step_size * self.direction(gradient)
@@ -428,29 +430,29 @@ class Worklist:
             state["seed"][rows],
             state["queue"][rows, state["first"][rows]],
         )
-        taken = (~empty).long()
+        nonempty = (~empty).long()
         state = {
             **state,
             "z": state["z"].index_copy(0, rows, z),
-            "first": state["first"].index_add(0, rows, taken) % self.capacity,
-            "size": state["size"].index_add(0, rows, -taken),
-            "entries": state["entries"].index_add(0, rows, torch.ones_like(taken)),
+            "first": state["first"].index_add(0, rows, nonempty) % self.capacity,
+            "size": state["size"].index_add(0, rows, -nonempty),
+            "entries": state["entries"].index_add(0, rows, torch.ones_like(nonempty)),
         }
         if self.peek and len(rows):
-            seen = state["entries"][rows] > 1
-            evaluate(z, rows, {**held(state, rows), "row": rows, "seen": seen})
+            evaluated = state["entries"][rows] > 1
+            evaluate(z, rows, {**held(state, rows), "row": rows, "seen": evaluated})
         return self._targets(state, evaluate, rows, empty)
 
     def _targets(
         self, state: State, evaluate: Evaluator, rows: Int[Tensor, " m"], fresh: Bool[Tensor, " m"]
     ) -> State:
         """Targets chosen afresh where a list starts, and following the last where it goes on."""
-        for some, following in ((rows[fresh], False), (rows[~fresh], True)):
-            if len(some):
+        for part, following in ((rows[fresh], False), (rows[~fresh], True)):
+            if len(part):
                 before: Targets | None = None
                 if following:
-                    before = {**held(state, some), "row": some}
-                state = keep(state, some, evaluate.choose(some, before), len(state["z"]))
+                    before = {**held(state, part), "row": part}
+                state = keep(state, part, evaluate.choose(part, before), len(state["z"]))
         return state
 
     def _join(self, state: State, rows: Int[Tensor, " m"], feedback: Feedback) -> State:

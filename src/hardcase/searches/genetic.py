@@ -96,10 +96,10 @@ class Genetic:
         elite = state["z"][rows]
         seed = state["seed"][rows][:, None]
         shape = (self.population - self.elite,)
-        one, two = _pairs(rows, shape, self.elite, rng)
+        first, second = _pairs(rows, shape, self.elite, rng)
         cut = rng.integers(rows, elite.shape[2], shape)[..., None]
         left = torch.arange(elite.shape[2], device=elite.device) < cut
-        child = torch.where(left, _gather(elite, one), _gather(elite, two))
+        child = torch.where(left, _gather(elite, first), _gather(elite, second))
         noise = rng.normal(rows, child.shape[1:])
         if self.scaled:
             noise = noise * state["size"][rows][:, None, None]
@@ -130,9 +130,9 @@ def _pairs(
     rows: Int[Tensor, " r"], shape: tuple[int], count: int, rng: Rng
 ) -> tuple[Int[Tensor, "r c"], Int[Tensor, "r c"]]:
     """Two distinct parents out of `count`, uniformly, for each child."""
-    one = rng.integers(rows, count, shape)
+    first = rng.integers(rows, count, shape)
     step = 1 + rng.integers(rows, count - 1, shape)
-    return one, (one + step) % count
+    return first, (first + step) % count
 
 
 def _gather(z: Float[Tensor, "r p d"], index: Int[Tensor, "r c"]) -> Float[Tensor, "r c d"]:
@@ -194,9 +194,9 @@ class PixelGenetic:
     def _breed(self, state: State, rows: Int[Tensor, " r"], rng: Rng) -> Float[Tensor, "r c d"]:
         z = state["z"][rows]
         score = state["score"][rows]
-        one, two = (_gather(z, self._winners(score, rows, rng)) for _ in range(2))
-        left = rng.uniform(rows, one.shape[1:]) < 0.5
-        return self._mutate(torch.where(left, one, two), rows, self.rate, rng)
+        first, second = (_gather(z, self._winners(score, rows, rng)) for _ in range(2))
+        left = rng.uniform(rows, first.shape[1:]) < 0.5
+        return self._mutate(torch.where(left, first, second), rows, self.rate, rng)
 
     def _winners(
         self, score: Float[Tensor, "r p"], rows: Int[Tensor, " r"], rng: Rng
@@ -279,10 +279,10 @@ class HillClimbing:
         return {**state, "turn": state["turn"] + 1}
 
     def _adapted(self, state: State, width: int) -> State:
-        kept = state["kept"]
-        blank = torch.zeros_like(kept)
-        typical = torch.maximum(state["moved"] / kept.clamp_min(1), kept / width)
-        step_size = torch.where(kept > 0, typical, state["step_size"] / 2)
+        moves = state["kept"]
+        blank = torch.zeros_like(moves)
+        typical = torch.maximum(state["moved"] / moves.clamp_min(1), moves / width)
+        step_size = torch.where(moves > 0, typical, state["step_size"] / 2)
         return {**state, "step_size": step_size, "kept": blank, "moved": blank.clone()}
 
 
@@ -372,7 +372,7 @@ class Illumination:
     spread: float = 0.5
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
-        own = {
+        archive = {
             "z": seeds.z.clone(),
             "x": seeds.x.clone(),
             "y": seeds.y.clone(),
@@ -383,7 +383,7 @@ class Illumination:
             **{CONTEXT + name: value.clone() for name, value in seeds.context.items()},
         }
         inner = self.first.init(seeds, rng)
-        return {**own, **{FIRST + name: value for name, value in inner.items()}}
+        return {**archive, **{FIRST + name: value for name, value in inner.items()}}
 
     def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
         begin = _Beginning(evaluate, state, self)
@@ -433,5 +433,5 @@ class Illumination:
 
 def _inside(state: State, prefix: str) -> State:
     """What a state keeps under a prefix."""
-    kept = {name: value for name, value in state.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): value for name, value in kept.items()}
+    columns = {name: value for name, value in state.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): value for name, value in columns.items()}

@@ -159,13 +159,13 @@ def held(state: State, rows: Int[Tensor, " m"]) -> Targets:
 
 def keep(state: State, rows: Int[Tensor, " m"], targets: Targets, count: int) -> State:
     """`state` with the targets of these rows, out of `count`, replaced."""
-    kept = dict(state)
+    merged = dict(state)
     for name, value in targets.items():
         table = state.get(PREFIX + name)
         if table is None or table.shape[1:] != value.shape[1:]:
             table = torch.zeros(count, *value.shape[1:], dtype=value.dtype, device=value.device)
-        kept[PREFIX + name] = table.index_copy(0, rows, value)
-    return kept
+        merged[PREFIX + name] = table.index_copy(0, rows, value)
+    return merged
 
 
 # Walks along the gradient of the score.
@@ -370,8 +370,8 @@ class MultiStartAscent:
             evaluate.retire(evaluate.live.nonzero().squeeze(1))
             return state
         places, rows = self._walking(state, evaluate)
-        asked = evaluate.choose(rows, {"walk": self._number(state, places), "row": rows})
-        return keep(state, places, asked, len(state["z"]))
+        targets = evaluate.choose(rows, {"walk": self._number(state, places), "row": rows})
+        return keep(state, places, targets, len(state["z"]))
 
     def _number(self, state: State, places: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
         width = len(state["z"]) // len(state["seed"])

@@ -50,9 +50,9 @@ class Interpolation:
         there = (partner >= 0) & (place < longest)
         ended = rows[~there.all(1)]
         line, column = there.nonzero(as_tuple=True)
-        own = rows[line]
+        originals = rows[line]
         other = self.partners.take(partner[line, column])
-        evaluate((1 - self.mix) * state["z"][own] + self.mix * other, own)
+        evaluate((1 - self.mix) * state["z"][originals] + self.mix * other, originals)
         evaluate.retire(ended)
         return {
             **state,
@@ -128,19 +128,19 @@ class Bisection:
         number, half = divmod(int(state["turn"]), self.halvings + 1)
         partner = state["near"][rows, :, number]
         row, goal = (partner >= 0).nonzero(as_tuple=True)
-        own = rows[row]
-        low, high = (state[name][own, goal] for name in ("low", "high"))
+        originals = rows[row]
+        low, high = (state[name][originals, goal] for name in ("low", "high"))
         share = (low + high) / 2
         if half == 0:
             low = torch.zeros_like(low)
             high = share = torch.ones_like(low)
-        base = state["z"][own]
+        base = state["z"][originals]
         code = base + per_row(share, base) * (self.partners.take(partner[row, goal]) - base)
-        state, hit = _evaluate_codes(state, evaluate, own, goal, code)
+        state, hit = _evaluate_codes(state, evaluate, originals, goal, code)
         return {
             **state,
-            "low": state["low"].index_put((own, goal), torch.where(hit, low, share)),
-            "high": state["high"].index_put((own, goal), torch.where(hit, share, high)),
+            "low": state["low"].index_put((originals, goal), torch.where(hit, low, share)),
+            "high": state["high"].index_put((originals, goal), torch.where(hit, share, high)),
         }
 
     def _return(
@@ -159,20 +159,20 @@ class Bisection:
         row, goal = moved.nonzero(as_tuple=True)
         if not len(row):
             return state
-        own = rows[row]
+        originals = rows[row]
         code = trial[row, goal].reshape(-1, *state["z"].shape[1:])
-        return _evaluate_codes(state, evaluate, own, goal, code)[0]
+        return _evaluate_codes(state, evaluate, originals, goal, code)[0]
 
 
 def _evaluate_codes(
-    state: State, evaluate: Evaluator, own: Tensor, goal: Tensor, code: Tensor
+    state: State, evaluate: Evaluator, originals: Tensor, goal: Tensor, code: Tensor
 ) -> tuple[State, Tensor]:
     """Evaluate codes, and keep those that reach their class from nearer than any before."""
-    feedback = evaluate(code, own)
+    feedback = evaluate(code, originals)
     hit = feedback.failed & (feedback.predicted == goal)
-    distance = total(flat(code - state["z"][own]).square()).sqrt()
-    nearer = hit & (distance < state["far"][own, goal])
-    at = (own[nearer], goal[nearer])
+    distance = total(flat(code - state["z"][originals]).square()).sqrt()
+    nearer = hit & (distance < state["far"][originals, goal])
+    at = (originals[nearer], goal[nearer])
     best = state["best"].index_put(at, flat(code)[nearer])
     far = state["far"].index_put(at, distance[nearer])
     return {**state, "best": best, "far": far}, hit

@@ -69,11 +69,11 @@ def coverage(
     graph = layer_graph(subject, images)
     if isinstance(profile, Images):
         profile = profile_for(subject, profile, specs, convention=convention, graph=graph)
-    known = profile.check(subject.hash) if profile is not None else None
-    measures = _built(specs, graph, known, convention)
+    checked = profile.check(subject.hash) if profile is not None else None
+    measures = _built(specs, graph, checked, convention)
     seconds = observe(subject, images, measures, seeds=seeds, batch=batch, progress=progress)
     return [
-        _record(m, spec, known, spent)
+        _record(m, spec, checked, spent)
         for m, spec, spent in zip(measures, specs, seconds, strict=True)
     ]
 
@@ -183,8 +183,8 @@ def _record(measure: Measure, spec: Spec, profile: Profile | None, seconds: floa
     if not result.detail:
         return record
     detail = dict(result.detail)
-    told = {"note": _left_out(str(spec), detail)} if detail.get("without surprise") else {}
-    return {**record, **told, "detail": detail}
+    note = {"note": _left_out(str(spec), detail)} if detail.get("without surprise") else {}
+    return {**record, **note, "detail": detail}
 
 
 def _left_out(spec: str, detail: Record) -> str:
@@ -207,13 +207,13 @@ def reach(
     seeds = seeds_of(run, attempted.to_pylist())
     expected = torch.tensor(run.findings["expected"].to_pylist(), dtype=torch.int64)
     ids = tuple(run.findings["id"].to_pylist())
-    found = Images(run.images(), expected, ids, run.classes)
+    failing = Images(run.images(), expected, ids, run.classes)
     specs = specs_of(criteria)
     graph = layer_graph(subject, training)
     profile = profile_for(subject, training, specs, graph=graph)
     measures = _built(specs, graph, profile)
     results = list[list[CoverageResult]]()
-    for images in (seeds, found):  # what the criteria say once these, too, were shown to them
+    for images in (seeds, failing):  # what the criteria say once these, too, were shown to them
         if len(images):
             observe(subject, images, measures)
         results.append([measure.result() for measure in measures])

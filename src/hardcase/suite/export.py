@@ -150,10 +150,10 @@ def _fiftyone(run: Run, out: Path) -> Path:
     rows = _rows(run)
     labels = {}
     for row in rows:
-        known = {key: row[key] for key in row if key not in ("id", "expected")}
-        known["predicted"] = run.classes[row["predicted"]]
-        known["predicted_confidence"] = known.pop("confidence")
-        labels[row["id"]] = {"label": run.classes[row["expected"]], "attributes": known}
+        attributes = {key: row[key] for key in row if key not in ("id", "expected")}
+        attributes["predicted"] = run.classes[row["predicted"]]
+        attributes["predicted_confidence"] = attributes.pop("confidence")
+        labels[row["id"]] = {"label": run.classes[row["expected"]], "attributes": attributes}
     text = json.dumps({"classes": list(run.classes), "labels": labels}, indent=1)
     names = [f"data/{row['id']}.png" for row in rows]
     return _images_folder(run, out, ["data"], names, {"labels.json": text})
@@ -209,16 +209,16 @@ _UNDECIDED = {
 def _junit(run: Run, out: Path) -> Path:
     """A case per searched seed: a failure if any finding is accepted, skipped if unsure, passed
     without findings or with refused findings only."""
-    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    by_seed: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in _rows(run):
         if row["kind"] == "label":
             status = "unjudged"
             if run.verdicts is not None:
                 status = verdict_status(run.verdicts.get(row["id"]))
-            found.setdefault(row["original"], {})[status] = row
+            by_seed.setdefault(row["original"], {})[status] = row
     cases = []
     for seed, label in attempted_labels(run).items():
-        by_status = found.get(seed, {})
+        by_status = by_seed.get(seed, {})
         case = JunitCase(run.classes[label], seed)
         undecided = [status for status in _UNDECIDED if status in by_status]
         if "accepted" in by_status:
@@ -275,7 +275,7 @@ _SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "
 def _card(run: Run) -> str:
     """The data-set card: where the images come from, and how far they can be trusted."""
     judged = "`verdict` says whether the label is kept, `by` who says so (networks or a person)."
-    known = {key: _tame(run.record.get(key)) for key in ("method", "model", "data")}
+    facts = {key: _tame(run.record.get(key)) for key in ("method", "model", "data")}
     return _CARD.format(
         size=next((name for most, name in _SIZES.items() if len(run) < most), "n>1M"),
         count=f"{len(run):,}",
@@ -283,7 +283,7 @@ def _card(run: Run) -> str:
         originals=run.counts()["search_results"]["images"],
         judged="No judge has seen them." if run.verdicts is None else judged,
         search_results=f"```text\n{run.summary()}\n```",
-        **known,
+        **facts,
     )
 
 
@@ -321,8 +321,8 @@ def _rows(run: Run) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = run.findings.select(["expected", *_FACTS]).to_pylist()
     if run.verdicts is not None:
         for row in rows:
-            said = run.verdicts.get(row["id"], {})
-            row |= {name: said.get(name) for name in _VERDICTS}
+            verdict = run.verdicts.get(row["id"], {})
+            row |= {name: verdict.get(name) for name in _VERDICTS}
     return rows
 
 

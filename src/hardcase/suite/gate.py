@@ -78,8 +78,8 @@ class GateLimits(LimitsConfig):
             known: Ids of known failures.
             flags: Limits by their names.
         """
-        given = {name: value for name, value in flags.items() if value is not None}
-        section = limits_in({**values, "limits": {**values.get("limits", {}), **given}})
+        flags_set = {name: value for name, value in flags.items() if value is not None}
+        section = limits_in({**values, "limits": {**values.get("limits", {}), **flags_set}})
         chosen = section.model_dump(exclude_unset=True)  # what nobody has set stays a default
         return GateLimits(**chosen, known=known or frozenset())
 
@@ -165,13 +165,13 @@ def gate(
     if baseline is not None:  # a run without findings is false
         require_believable(baseline)
     _require_conditions(run, limits)
-    found = checks(run, limits, baseline, repaired=repaired)
-    if not found:
+    decided = checks(run, limits, baseline, repaired=repaired)
+    if not decided:
         raise HardcaseError(
             "the gate has no limit to hold the run against.",
             fix="--max-risk 0.1, --baseline OLD, or [limits] in hardcase.toml",
         )
-    return found
+    return decided
 
 
 def checks(
@@ -183,12 +183,12 @@ def checks(
     The arguments are those of `gate`.
     """
     waiting = [*_on_rates(run, limits), *_on_findings(run, limits)]
-    beside = list[PairedRates]()
+    paired = list[PairedRates]()
     if baseline is not None:
-        beside = [paired_rates(run, baseline, reserved=repaired)]
+        paired = [paired_rates(run, baseline, reserved=repaired)]
     elif (run.record.get("risk") or {}).get("baselines"):
-        beside = measured_beside(run)[:1]
-    waiting += [_against(run, rates, limits.margin) for rates in beside]
+        paired = measured_beside(run)[:1]
+    waiting += [_against(run, rates, limits.margin) for rates in paired]
     if repaired and baseline is not None:
         unmodified = paired_rates(run, baseline, reserved=True, unmodified=True)
         waiting.append(_against(run, unmodified, limits.margin, unmodified=True))
@@ -203,8 +203,8 @@ def limit_checks(run: Run, limits: GateLimits | None = None) -> list[Check]:
         limits: Upper limits; by default those of the run.
     """
     chosen = GateLimits.of(run.store.settings()) if limits is None else limits
-    known = bool(run.record.get("risk")) or chosen.on_findings
-    return checks(run, chosen) if known and failure_of(run.record) is None else []
+    measured = bool(run.record.get("risk")) or chosen.on_findings
+    return checks(run, chosen) if measured and failure_of(run.record) is None else []
 
 
 def decision_of(run: Run, limits: GateLimits | None = None) -> Decision:
@@ -216,7 +216,7 @@ def outcome(found: Sequence[Check]) -> Outcome:
     """Return the decision of all checks: a failed check decides, then an inconclusive check."""
     outcomes = {check.outcome for check in found}
     decisive: tuple[Outcome, ...] = ("fail", "inconclusive")
-    return next((one for one in decisive if one in outcomes), "pass")
+    return next((word for word in decisive if word in outcomes), "pass")
 
 
 # --- what may be believed
@@ -289,8 +289,8 @@ def _on_rates(run: Run, limits: GateLimits) -> Iterator[Decide]:
     if limits.risk is not None:
         yield _failure_rate(run, rows, "failure rate", limits.risk)
     for label, limit in _class_limits(run, limits).items():
-        own = rows.take(rows.label == label)
-        yield _failure_rate(run, own, f"failure rate, class {run.classes[label]}", limit)
+        of_class = rows.take(rows.label == label)
+        yield _failure_rate(run, of_class, f"failure rate, class {run.classes[label]}", limit)
 
 
 def _accuracy(rows: Measured, limit: float) -> Decide:
@@ -299,10 +299,12 @@ def _accuracy(rows: Measured, limit: float) -> Decide:
 
     def decided(limits: int) -> Check:
         clusters = rows.clusters
-        found = decide(wrong, 1 - limit, limits=limits, least=least, most=most, clusters=clusters)
+        decision = decide(
+            wrong, 1 - limit, limits=limits, least=least, most=most, clusters=clusters
+        )
         name = "error on unmodified images"
-        text = rate_line(name, found, len(rows))
-        return _check(name, found, text, len(rows), ties_line(least, most))
+        text = rate_line(name, decision, len(rows))
+        return _check(name, decision, text, len(rows), ties_line(least, most))
 
     return decided
 
@@ -313,9 +315,9 @@ def _failure_rate(run: Run, rows: Measured, name: str, limit: float) -> Decide:
 
     def decided(limits: int) -> Check:
         clusters = rows.clusters
-        found = decide(shares, limit, limits=limits, least=least, most=most, clusters=clusters)
-        text = rate_line(name, found, len(rows), run.record)
-        return _check(name, found, text, len(rows), ties_line(least, most))
+        decision = decide(shares, limit, limits=limits, least=least, most=most, clusters=clusters)
+        text = rate_line(name, decision, len(rows), run.record)
+        return _check(name, decision, text, len(rows), ties_line(least, most))
 
     return decided
 
@@ -325,8 +327,10 @@ def _class_limits(run: Run, limits: GateLimits) -> dict[int, float]:
     unknown = [name for name in limits.classes if name not in tuple(run.classes)]
     if unknown:
         raise choice("class", unknown[0], list(run.classes))
-    known = {i: limits.classes.get(name, limits.class_risk) for i, name in enumerate(run.classes)}
-    return {label: limit for label, limit in known.items() if limit is not None}
+    limit_of = {
+        i: limits.classes.get(name, limits.class_risk) for i, name in enumerate(run.classes)
+    }
+    return {label: limit for label, limit in limit_of.items() if limit is not None}
 
 
 def _against(run: Run, rates: PairedRates, margin: float, *, unmodified: bool = False) -> Decide:
@@ -335,16 +339,16 @@ def _against(run: Run, rates: PairedRates, margin: float, *, unmodified: bool = 
     unknown = f"the {rates.missing:,} images that only the baseline has: they may all fail"
 
     def decided(limits: int) -> Check:
-        found = decide(
+        decision = decide(
             *(rates.values, margin, -1.0),
             limits=limits,
             least=rates.least,
             most=rates.most,
             clusters=rates.clusters,
         )
-        text = difference_line(what, found, rates, {} if unmodified else run.record)
+        text = difference_line(what, decision, rates, {} if unmodified else run.record)
         decisive = unknown if rates.missing else ties_line(rates.least, rates.most)
-        return _check(f"{what} against {rates.name}", found, text, rates.images, decisive)
+        return _check(f"{what} against {rates.name}", decision, text, rates.images, decisive)
 
     return decided
 
@@ -409,9 +413,9 @@ def _share(
     weak = weakness_of(tally.run) if judged and tally.rows else ""
 
     def decided(limits: int) -> Check:
-        found = decide_counts(least, most, total, limit, limits=limits)
-        text = counted_line(name, found, least, most, total)
-        check = _check(name, found, text, total, LABELS if most > least else "")
+        decision = decide_counts(least, most, total, limit, limits=limits)
+        text = counted_line(name, decision, least, most, total)
+        check = _check(name, decision, text, total, LABELS if most > least else "")
         if not weak or check.outcome == "fail":
             return check
         doubt = {"outcome": "inconclusive", "text": f"{text}; {weak}", "decide": CALIBRATE}
@@ -503,8 +507,8 @@ class GateTally:
     @cached_property
     def accepted(self) -> set[str]:
         """Images with an accepted failure, and those that are misread as they are."""
-        found = {row["original"] for row in self._accepted_rows}
-        return found | (self.misread - self._excused)
+        originals = {row["original"] for row in self._accepted_rows}
+        return originals | (self.misread - self._excused)
 
     @cached_property
     def unsure(self) -> set[str]:
@@ -514,8 +518,8 @@ class GateTally:
     @cached_property
     def doubtful(self) -> set[str]:
         """Images with a failure of which the label check is unsure, and none that is accepted."""
-        found = {row["original"] for row in self.rows if self._status(row) == "unsure"}
-        return found - self.accepted
+        originals = {row["original"] for row in self.rows if self._status(row) == "unsure"}
+        return originals - self.accepted
 
     @cached_property
     def confident(self) -> set[str]:
@@ -532,8 +536,8 @@ class GateTally:
         """Images with a failure on which every witness keeps the label; None without witnesses."""
         if not self.run.record.get("witnesses") and all(r["witnessed"] is None for r in self.rows):
             return None
-        found = {row["original"] for row in self.rows if row["witnessed"]}
-        return found | (self.misread - self._excused)
+        originals = {row["original"] for row in self.rows if row["witnessed"]}
+        return originals | (self.misread - self._excused)
 
 
 # --- around a gate
@@ -553,9 +557,9 @@ def assert_failure_rate(
         strict: Fail instead of skipping where it is inconclusive.
     """
     stored = run if isinstance(run, Run) else Run(run)
-    found = gate(stored, GateLimits.of({}, risk=limit, margin=margin))
-    wrong = [check.text for check in found if check.outcome == "fail"]
-    unclear = [f"{check.text} ({check.decide})" for check in found if check.decide]
+    decision = gate(stored, GateLimits.of({}, risk=limit, margin=margin))
+    wrong = [check.text for check in decision if check.outcome == "fail"]
+    unclear = [f"{check.text} ({check.decide})" for check in decision if check.decide]
     assert not wrong, "; ".join(wrong)
     assert not (strict and unclear), "; ".join(unclear)
     if unclear:

@@ -34,7 +34,7 @@ def bounds_by_ties(rows: Measured, *, unmodified: bool = False) -> tuple[Vector,
     failed, tied = rows.failed, rows.tied
     if unmodified or not rows.samples:
         failed, tied = rows.wrong[:, None], rows.wrong_tied[:, None]
-    counted, least, most = (one.mean(1) for one in (failed, failed & ~tied, failed | tied))
+    counted, least, most = (flags.mean(1) for flags in (failed, failed & ~tied, failed | tied))
     return counted, least, most
 
 
@@ -66,8 +66,8 @@ class PairedRates:
     def bounds(self) -> Bounds:
         """The 95 % interval of the mean difference, whatever is unknown."""
         ends = [
-            bounded_mean_interval(one, -1.0, 1.0, clusters=self.clusters)
-            for one in (self.least, self.most)
+            bounded_mean_interval(bound, -1.0, 1.0, clusters=self.clusters)
+            for bound in (self.least, self.most)
         ]
         return Bounds(ends[0].low, ends[1].high)
 
@@ -124,14 +124,14 @@ def measured_beside(run: Run) -> list[PairedRates]:
     rows = measured_rows(run)
     counted, least, most = bounds_by_ties(rows)
     named = (run.record.get("risk") or {}).get("baselines") or []
-    found = []
-    for place, one in enumerate(named[: rows.baseline_wrong.shape[1]]):
+    paired = []
+    for place, entry in enumerate(named[: rows.baseline_wrong.shape[1]]):
         other = rows.baseline_wrong[:, place].astype(float)
         if rows.samples:
             other = rows.baseline_failed[place].mean(1)
-        found.append(
+        paired.append(
             PairedRates(
-                name=str(one["name"]),
+                name=str(entry["name"]),
                 values=counted - other,
                 least=least - other,
                 most=most - other,
@@ -140,7 +140,7 @@ def measured_beside(run: Run) -> list[PairedRates]:
                 clusters=rows.clusters,
             )
         )
-    return found
+    return paired
 
 
 def _left_out(mine: Measured, theirs: Measured) -> NDArray[np.int64]:
@@ -154,13 +154,13 @@ def _left_out(mine: Measured, theirs: Measured) -> NDArray[np.int64]:
 
 def _require_same_samples(run: Run, baseline: Run) -> None:
     """Refuse two runs whose failure rates are about different things."""
-    for one in (run, baseline):
-        if not one.record.get("risk"):
+    for each in (run, baseline):
+        if not each.record.get("risk"):
             raise HardcaseError(
-                f"{one.folder} was not measured, so failure rates cannot be compared.",
-                fix=f"hardcase resume {one.folder}",
+                f"{each.folder} was not measured, so failure rates cannot be compared.",
+                fix=f"hardcase resume {each.folder}",
             )
-    own, there = run.record, baseline.record
+    record, there = run.record, baseline.record
     names = {
         "seed": "seed of the samples",
         "classes": "classes",
@@ -168,14 +168,14 @@ def _require_same_samples(run: Run, baseline: Run) -> None:
         "hardcase": "version of hardcase",
     }
     lines = [
-        f"{text}: {_short(own.get(name))}, there {_short(there.get(name))}"
+        f"{text}: {_short(record.get(name))}, there {_short(there.get(name))}"
         for name, text in names.items()
-        if own.get(name) != there.get(name)
+        if record.get(name) != there.get(name)
     ]
-    if bool(own.get("claims")) != bool(there.get("claims")):
+    if bool(record.get("claims")) != bool(there.get("claims")):
         lines.append("one of them is about claims, the other is not")
-    if own.get("conditions_digest") != there.get("conditions_digest"):
-        lines.append(_other_conditions(own.get("conditions"), there.get("conditions")))
+    if record.get("conditions_digest") != there.get("conditions_digest"):
+        lines.append(_other_conditions(record.get("conditions"), there.get("conditions")))
     if lines:
         raise HardcaseError(
             f"{baseline.folder} was measured otherwise, so failure rates cannot be compared.",
@@ -186,11 +186,13 @@ def _require_same_samples(run: Run, baseline: Run) -> None:
 
 def _other_conditions(own: Any, there: Any) -> str:
     """In what the conditions of two runs differ."""
-    one, two = dict(own or {}), dict(there or {})
-    keys = [key for key in {**one, **two} if key != "name" and one.get(key) != two.get(key)]
+    first, second = dict(own or {}), dict(there or {})
+    keys = [
+        key for key in {**first, **second} if key != "name" and first.get(key) != second.get(key)
+    ]
     if not keys:
         return "conditions: a table or a sampler draws other values there"
-    words = [f"{key} {one.get(key, 'none')}, there {two.get(key, 'none')}" for key in keys]
+    words = [f"{key} {first.get(key, 'none')}, there {second.get(key, 'none')}" for key in keys]
     return f"conditions: {'; '.join(words)}"
 
 

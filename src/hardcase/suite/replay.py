@@ -65,39 +65,40 @@ class Replay:
         Stored findings all failed the old version, so they can only get better: the seeds show what
         got worse."""
         names = self.tests["original"].to_pylist()
-        found = changed(torch.ones_like(self.after), self.after, names)
+        change = changed(torch.ones_like(self.after), self.after, names)
         seeds = changed(self.seeds_before, self.seeds_after, self.alike)
-        kept = ("fixed", "still_failing")
+        copied = ("fixed", "still_failing")
         accepted = None
         if self.accepted is not None:
             after = self.after[self.accepted]
             judged = changed(torch.ones_like(after), after).record()
-            accepted = {"tests": len(after), **{name: judged[name] for name in kept}}
-        better, _, neither = found.groups
-        told = seeds.record()
+            accepted = {"tests": len(after), **{name: judged[name] for name in copied}}
+        better, _, neither = change.groups
+        summary = seeds.record()
         return {
             "model": self.model,
             "tests": len(self.after),
-            **{name: found.record()[name] for name in kept},
+            **{name: change.record()[name] for name in copied},
             "by_seed": {"some_fixed": better, "none_fixed": neither, "total": better + neither},
             "accepted": accepted,
             "seeds": {
                 "total": len(self.seeds_after),
                 "right_before": int((~self.seeds_before).sum()),
                 "right_now": int((~self.seeds_after).sum()),
-                "newly_right": told["fixed"],
-                **{name: told[name] for name in ("newly_failing", "mcnemar_p")},
-                **{name: told[name] for name in ("groups", "groups_p")},
+                "newly_right": summary["fixed"],
+                **{name: summary[name] for name in ("newly_failing", "mcnemar_p")},
+                **{name: summary[name] for name in ("groups", "groups_p")},
             },
-            "mcnemar_p": statistics.mcnemar(seeds.newly, seeds.fixed + found.fixed).p,
+            "mcnemar_p": statistics.mcnemar(seeds.newly, seeds.fixed + change.fixed).p,
         }
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per finding: what was expected, predicted then and predicted now."""
-        said = self.tests.select(["id", "original", "expected", "predicted"]).to_pylist()
+        findings = self.tests.select(["id", "original", "expected", "predicted"]).to_pylist()
         now = zip(self.predicted.tolist(), self.after.tolist())
         return [
-            {**row, "now": label, "failing": failing} for row, (label, failing) in zip(said, now)
+            {**row, "now": label, "failing": failing}
+            for row, (label, failing) in zip(findings, now)
         ]
 
 
@@ -126,20 +127,20 @@ def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = Fa
     known = run.record.get("claims")
     if known:
         model = claim_model(model, known["task"], run.classes, threshold=known["threshold"])
-    kept, tests = failing_findings(run, "replay")
+    rows_of_findings, tests = failing_findings(run, "replay")
     expected = column(tests, "expected").long()
-    own = (run.images(kept[rows]) for rows in chunks(len(kept), batch))
-    found = finding_claims(run)
-    claims = found and found.take(torch.tensor(kept))
-    predicted, after = _predictions(model, own, expected, len(run.classes), claims)
+    batches = (run.images(rows_of_findings[rows]) for rows in chunks(len(rows_of_findings), batch))
+    claims_moved = finding_claims(run)
+    claims = claims_moved and claims_moved.take(torch.tensor(rows_of_findings))
+    predicted, after = _predictions(model, batches, expected, len(run.classes), claims)
     accepted = None
     if run.verdicts is not None:
-        said = [accepted_by(run.verdicts, name) for name in tests["id"].to_pylist()]
-        accepted = torch.tensor(said, dtype=torch.bool)
+        verdicts = [accepted_by(run.verdicts, name) for name in tests["id"].to_pylist()]
+        accepted = torch.tensor(verdicts, dtype=torch.bool)
     seeds = run.seeds
     label = column(seeds, "label").long()
-    some = [range(len(seeds))[rows] for rows in chunks(len(seeds), batch)]
-    images = map(run.seed_images, some)
+    parts = [range(len(seeds))[rows] for rows in chunks(len(seeds), batch)]
+    images = map(run.seed_images, parts)
     _, seeds_after = _predictions(model, images, label, len(run.classes), seed_claims(run))
     return Replay(
         model.name,
@@ -149,7 +150,7 @@ def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = Fa
         column(seeds, "predicted") != label,
         seeds_after,
         accepted,
-        [digest([image]) for rows in some for image in run.stored_seed_images(rows)],
+        [digest([image]) for rows in parts for image in run.stored_seed_images(rows)],
     )
 
 
@@ -167,16 +168,16 @@ def _predictions(
     with torch.inference_mode():
         for x in batches:
             part = slice(done, done + len(x))
-            own = claims and claims.take(part).to(model.device)
-            parts.append(asking(model, own)(from_bytes(x).to(model.device)).logits.cpu())
+            part_claims = claims and claims.take(part).to(model.device)
+            parts.append(asking(model, part_claims)(from_bytes(x).to(model.device)).logits.cpu())
             done += len(x)
     logits = torch.cat(parts)
     if logits.shape[1] < classes:
         raise HardcaseError(
             f"{model.name} has {logits.shape[1]} outputs; the run has {classes} classes."
         )
-    said = stored_label(logits.argmax(1), logits.shape[1], claims)
-    return said.clone(), (margin(logits.softmax(1), label) >= MIN_MARGIN).clone()
+    predicted = stored_label(logits.argmax(1), logits.shape[1], claims)
+    return predicted.clone(), (margin(logits.softmax(1), label) >= MIN_MARGIN).clone()
 
 
 def failing_findings(run: Run, verb: str) -> tuple[list[int], pa.Table]:
@@ -218,8 +219,8 @@ def stored(run: Run, *, accepted: bool = False, allow_damaged: bool = False) -> 
     """The findings on which the model left the seed's label; with `accepted`, only those the judge
     accepted. A damaged run is refused, unless it is allowed."""
     require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
-    said = run.verdicts
-    if accepted and said is None:
+    verdicts = run.verdicts
+    if accepted and verdicts is None:
         raise HardcaseError(
             f"no judge has read the failures of {run.folder}.", fix=f"hardcase judge {run.folder}"
         )
@@ -227,7 +228,7 @@ def stored(run: Run, *, accepted: bool = False, allow_damaged: bool = False) -> 
     return [
         Stored(row["id"], row["original"], row["expected"], row["predicted"], run.classes, image)
         for row, image in zip(rows, run.stored_images())
-        if row["kind"] == "label" and (not accepted or accepted_by(said or {}, row["id"]))
+        if row["kind"] == "label" and (not accepted or accepted_by(verdicts or {}, row["id"]))
     ]
 
 
@@ -269,18 +270,22 @@ def against_nulls(
         folder = done.folder.with_name(f"{done.folder.name}-{name}")
         again = (folder / "run.json").is_file()
         nulls[NULLS[name]] = nearest(start(plan_of(Context(null)), folder, again=again))
-    found = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
-    write_side_file(done.store, REGRESSION, {**found.to_json(), "retraining": retraining})
-    return found
+    beyond = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
+    write_side_file(done.store, REGRESSION, {**beyond.to_json(), "retraining": retraining})
+    return beyond
 
 
 def nearest(run: Run) -> dict[str, float]:
     """For each searched seed the severity of its nearest failure, in the distance of its space;
     with witnesses, of the nearest whose label they all keep."""
-    asked = bool(run.record.get("witnesses"))
+    witnessed = bool(run.record.get("witnesses"))
     near = dict.fromkeys(attempted_labels(run), math.inf)
     for row in run.findings.select(["original", "kind", "witnessed", "distance"]).to_pylist():
-        if row["original"] in near and row["kind"] == "label" and (row["witnessed"] or not asked):
+        if (
+            row["original"] in near
+            and row["kind"] == "label"
+            and (row["witnessed"] or not witnessed)
+        ):
             near[row["original"]] = min(near[row["original"]], row["distance"])
     return near
 
@@ -295,10 +300,10 @@ def _another_training(was: str) -> str | None:
 
 def stored_excess(run: Run) -> Mapping[str, Any] | None:
     """What a run folder keeps of the comparison; None if nothing, or nothing that can be read."""
-    said = read_side_file(run.store, REGRESSION) or {}
+    record = read_side_file(run.store, REGRESSION) or {}
     try:
-        numbers = {name: float(said[name]) for name in ("found", "excess", "low", "high")}
-        counts = {"seeds": int(said["seeds"]), "shown": bool(said["shown"])}
-        return {**numbers, **counts, "sentence": str(said["sentence"])}
+        numbers = {name: float(record[name]) for name in ("found", "excess", "low", "high")}
+        counts = {"seeds": int(record["seeds"]), "shown": bool(record["shown"])}
+        return {**numbers, **counts, "sentence": str(record["sentence"])}
     except (ArithmeticError, ValueError, KeyError, TypeError):
         return None

@@ -74,16 +74,18 @@ class CodeWay:
     @staticmethod
     def of(tests: FailingFindings, space: Space, origin: Seeds, batch: int) -> CodeWay:
         codes = tests.table["code"].to_pylist()
-        given = torch.tensor([bool(code) for code in codes], dtype=torch.bool)
+        has_code = torch.tensor([bool(code) for code in codes], dtype=torch.bool)
         end = origin.z.clone()
-        known = [code for code in codes if code]
-        if known:
-            end[given] = torch.tensor(known, device=end.device).reshape(end[given].shape)
-        way = CodeWay(space, origin, end, given, batch)
-        coded = given.nonzero().squeeze(1)
+        codes_present = [code for code in codes if code]
+        if codes_present:
+            end[has_code] = torch.tensor(codes_present, device=end.device).reshape(
+                end[has_code].shape
+            )
+        way = CodeWay(space, origin, end, has_code, batch)
+        coded = has_code.nonzero().squeeze(1)
         if len(coded):
             same = to_bytes(way(torch.ones(len(coded)), coded)) == tests.x[coded]
-            given[coded] = same.flatten(1).all(1)
+            has_code[coded] = same.flatten(1).all(1)
         return way
 
     def at(self, share: Tensor, own: Int[Tensor, " m"]) -> Tensor:
@@ -156,26 +158,26 @@ def shrink(
             "shrink moves failures of classifiers back; this run tests claims.",
             "Its search has halved the way back already.",
         )
-    kept, table = failing_findings(run, "shrink")
-    size = max(1, TOGETHER // run.images(kept[:1]).numel())
+    rows, table = failing_findings(run, "shrink")
+    size = max(1, TOGETHER // run.images(rows[:1]).numel())
     failing = queries = 0
     with tempfile.TemporaryDirectory(prefix="hardcase-shrink-") as place:
         files = list[Path]()
-        for part in chunks(len(kept), size):
-            tests = FailingFindings.read(run, kept[part], table[part])
+        for part in chunks(len(rows), size):
+            tests = FailingFindings.read(run, rows[part], table[part])
             ask = _asker(subject, tests.expected, batch)
             way = None
             if space is not None and space.keeps_code:
                 way = CodeWay.of(tests, space, _origin(tests, space, seeds, subject.device), batch)
             moved = _moved_back(tests, way, ask, steps)
-            made = _table(run, tests, moved, ask)
+            table_of_moved = _table(run, tests, moved, ask)
             files.append(Path(place) / f"{len(files)}.parquet")
-            files[-1].write_bytes(to_parquet(made))
+            files[-1].write_bytes(to_parquet(table_of_moved))
             failing += int(moved.failing.sum())
-            queries += moved.queries + len(made)
+            queries += moved.queries + len(table_of_moved)
         if not failing:
             raise HardcaseError(
-                f"{subject.name} fails none of the {len(kept)} stored failures.",
+                f"{subject.name} fails none of the {len(rows)} stored failures.",
                 "There is nothing to move back.",
                 fix=(
                     "the model that the run was made with; hardcase replay shows what another one"
@@ -248,9 +250,9 @@ def _bisect(
     best = x[rows].clone()
 
     def fails(share: Float[Tensor, " r"]) -> Bool[Tensor, " r"]:
-        made = way(share, rows)
-        failing, _, _ = ask(made, rows)
-        best.copy_(torch.where(per_row(failing, made), made, best))
+        images = way(share, rows)
+        failing, _, _ = ask(images, rows)
+        best.copy_(torch.where(per_row(failing, images), images, best))
         return failing
 
     _, high, _ = bisected(fails, torch.ones(len(rows)), steps)
@@ -268,8 +270,8 @@ def _origin(
     known: dict[str, Tensor] = {}
     if seeds is not None and seeds.context:
         rows = {name: row for row, name in enumerate(seeds.id)}
-        own = torch.tensor([rows[name] for name in names])
-        known = {name: value[own].to(device) for name, value in seeds.context.items()}
+        positions = torch.tensor([rows[name] for name in names])
+        known = {name: value[positions].to(device) for name, value in seeds.context.items()}
     return Seeds(z, x, y, tests.place.to(device), {**known, **context})
 
 
@@ -279,12 +281,12 @@ def _take_away(space: Appearance, way: CodeWay, own: Int[Tensor, " r"], ask: Ask
     end = way.end
     place = own.to(end.device)
     order = space.severity(end[place]).argsort(1)  # r g, the mildest first
-    whole = torch.ones(len(own))
+    share = torch.ones(len(own))
     for turn in range(order.shape[1]):
         before = end[place]
         mask = torch.zeros_like(order, dtype=torch.bool).scatter_(1, order[:, turn, None], True)
         end[place] = space.removed(before, mask)
-        fails, _, _ = ask(way(whole, own), own)
+        fails, _, _ = ask(way(share, own), own)
         end[place] = torch.where(per_row(fails.to(end.device), before), end[place], before)
     return order.shape[1] * len(own)
 
@@ -294,12 +296,12 @@ def _table(run: Run, tests: FailingFindings, moved: MovedBack, ask: Ask) -> pa.T
     x = moved.x
     _, predicted, confidence = ask(x, torch.arange(len(x)))
     image = to_bytes(x)
-    whole = torch.zeros(len(x), dtype=torch.int64)
+    zeros = torch.zeros(len(x), dtype=torch.int64)
     nothing = torch.zeros(len(x), 0)
     findings = Findings(
         seed=tests.place,
         x=image,
-        kind=whole,
+        kind=zeros,
         expected=tests.expected,
         predicted=predicted,
         peer_predicted=nothing.long(),
@@ -308,8 +310,8 @@ def _table(run: Run, tests: FailingFindings, moved: MovedBack, ask: Ask) -> pa.T
         distance=(from_bytes(image) - from_bytes(tests.seed_x)).flatten(1).square().sum(1).sqrt(),
         queries=column(tests.table, "queries"),
         code=nothing if moved.code is None else moved.code,
-        witnessed=whole.bool(),
-        witness_margin=whole.float(),
+        witnessed=zeros.bool(),
+        witness_margin=zeros.float(),
     )
     ids = tests.table["original"].to_pylist()
     method = f"{run.record['method']}+shrink"

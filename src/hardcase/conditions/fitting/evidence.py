@@ -118,8 +118,8 @@ def gains(differences: Matrix, basis: Matrix, moves: Sequence[Vector]) -> Matrix
     if not columns.shape[1]:
         return np.zeros(len(differences))
     along = np.maximum(differences @ columns, 0).max(1)
-    found: Matrix = np.square(along)
-    return found
+    squares: Matrix = np.square(along)
+    return squares
 
 
 @dataclass(frozen=True)

@@ -122,22 +122,23 @@ def _folder(rest: str, seed: int, most: int) -> tuple[list[Bytes], list[str], li
         raise HardcaseError(f"there are no images in {root}.", fix="a folder of PNG or JPEG images")
     notes = list[str]()
     names = [file.relative_to(root).as_posix() for file in files]
-    contents, paths, unreadable = list[Bytes](), list[str](), list[str]()
+    images, paths, unreadable = list[Bytes](), list[str](), list[str]()
     for i in _chosen(names, seed, most, notes):
         try:
-            contents.append(_channels_first(decoded(file_bytes(files[i]), sizing, str(files[i]))))
+            images.append(_channels_first(decoded(file_bytes(files[i]), sizing, str(files[i]))))
             paths.append(names[i])
         except HardcaseError as problem:
             unreadable.append(problem.what)
-    if len(unreadable) > UNREADABLE * (len(contents) + len(unreadable)):
+    total = len(images) + len(unreadable)
+    if len(unreadable) > UNREADABLE * total:
         raise HardcaseError(
-            f"{len(unreadable)} of {len(contents) + len(unreadable)} images of {root} cannot be read.",
+            f"{len(unreadable)} of {total} images of {root} cannot be read.",
             unreadable[0],
             fix="a folder in which nine of ten images can be read",
         )
     if unreadable:
         notes.append(f"{len(unreadable)} images cannot be read and are left out: {unreadable[0]}")
-    return contents, paths, notes
+    return images, paths, notes
 
 
 def _channels_first(picture: Bytes) -> Bytes:
