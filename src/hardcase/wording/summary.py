@@ -36,9 +36,11 @@ def short_name(model: str) -> str:
     Example:
         >>> short_name("zoo:lenet5"), short_name("work/net.py:make"), short_name("w.pt@net.py:make")
         ('lenet5', 'net.py:make', 'w.pt')
+        >>> short_name("http://localhost:8000/v2/models/digits/infer")
+        'digits'
     """
     name = model.rpartition("@")[0] or model
-    name = name.rpartition("/")[2]
+    name = name.removesuffix("/infer").rpartition("/")[2]
     return name.removeprefix("zoo:")
 
 
