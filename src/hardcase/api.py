@@ -53,7 +53,7 @@ PARTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Witnesses:
-    """Networks that must keep the label where the subject leaves it.
+    """Networks that must keep the label where the model leaves it.
 
     Args:
         models: Objects or names; ``"default"``: three small networks trained on half of the
@@ -67,7 +67,7 @@ class Witnesses:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How a campaign is computed. Nothing but the sizes `shard` and `rounds` of a method with
+    """How a run is computed. Nothing but the sizes `shard` and `rounds` of a method with
     guides changes a finding.
 
     Args:
@@ -442,7 +442,7 @@ def resume(
 
 
 def check(subject: Any, data: Any, *, allow_low_accuracy: bool = False) -> Health:
-    """Does this subject answer sensibly on these images?
+    """Check that a model answers sensibly on these images.
 
     Args:
         subject: The network under test, in any of the forms that `search` takes.

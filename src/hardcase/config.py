@@ -67,7 +67,7 @@ class ModelConfig(_Section):
         "binary-first",
         "binary-sigmoid-first",
     ] = "auto"
-    """What the model returns; the binary kinds have one output for two classes."""
+    """What the model returns. The binary kinds have one output for two classes."""
     channels: Literal["rgb", "bgr", "grey", "colour", "last"] = "rgb"
     """What it wants of the channels."""
     classes: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class ModelConfig(_Section):
     rate: float | None = Field(None, gt=0)
     """Requests per second, at most, of all workers together."""
     timeout: float | None = Field(None, gt=0)
-    """Seconds per call; 30 for servers, no limit for others."""
+    """Seconds per call: 30 for servers, no limit for others."""
     label_only: bool = False
     """Use nothing but the predicted label."""
     threshold: float = Field(0.5, gt=0, lt=1)
@@ -99,7 +99,7 @@ class ModelConfig(_Section):
 
 
 class BudgetConfig(_Section):
-    """The budget of a search; by default that of the method."""
+    """The budget of a search, by default that of the method."""
 
     queries: int | None = Field(None, ge=1)
     gradients: int | None = Field(None, ge=1)
@@ -113,7 +113,7 @@ class CampaignConfig(_Section):
     """Sizes that are chosen by the device and the method, and the witnesses' margin."""
 
     shard: int | None = Field(None, ge=1)
-    """Seeds that are searched at once."""
+    """Images that are searched at once."""
     round: int | None = Field(None, ge=1)
     """Shards that start from the same state of the guides."""
     tile: int | None = Field(None, ge=1)
@@ -173,9 +173,9 @@ class Config(_Section):
     data: str
     method: MethodConfig
     task: Literal["auto", "classes", "tags", "boxes", "masks"] = "auto"
-    """What the model answers; by default as the data says."""
+    """What the model answers. By default as the data says."""
     claims: Literal["present", "absent"] = "present"
-    """What is claimed of images: what is in them; absent: also what is not."""
+    """Claims on images: present: of classes in them. absent: also of classes that are not."""
     budget: BudgetConfig = BudgetConfig()
     campaign: CampaignConfig = CampaignConfig()
     limits: LimitsConfig = LimitsConfig()
@@ -189,12 +189,13 @@ class Config(_Section):
     target: int | str | None = None
     criteria: str | None = None
     conditions: str | dict[str, Any] | None = None
-    """Declared conditions under which the risk is measured: a profile, a file, a table or none."""
+    """Declared conditions under which the failure rate is measured: a profile, a file, a table or
+    none."""
     samples: int = Field(4, ge=1, le=64)
     """Random samples of the conditions per image."""
     measure: Annotated[int, Field(ge=1)] | Literal["all"] | None = None
     """Images that are measured; by default all of the split, as far as a minute is enough. Effects
-    of conditions are measured where that leaves time for them.
+    of conditions are measured if time is left for them.
     """
     oracle: (
         Literal["label", "disagreement", "non-finite", "surprise", "any", "regression"] | None
@@ -207,13 +208,13 @@ class Config(_Section):
     device: str = "auto"
     precision: Literal["strict", "tf32", "bf16"] = "strict"
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Images per call of a network, or per request to a server; changes no result."""
+    """Images per call of a network, or per request to a server. Changes no result."""
     workers: int = Field(1, ge=1)
     cluster: str | None = None
     offline: bool = False
     allow_low_accuracy: bool = False
     judge: bool = True
-    """Judge the findings when the search is over."""
+    """Judge the failures when the search is over."""
     trust_pickle: bool = False
     _given: dict[str, str] = PrivateAttr(default_factory=dict)
 

@@ -104,7 +104,7 @@ class Confident:
 @part("oracle", "disagreement", needs="peers")
 @dataclass(frozen=True, slots=True)
 class Disagree:
-    """The model and a peer answer differently."""
+    """The model and a comparison model answer differently."""
 
     kind: ClassVar[Kind] = "disagreement"
 
@@ -144,7 +144,7 @@ class Anything:
 @part("oracle", "splits", needs="peers")
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """The model leaves the original's label, and every peer keeps it.
+    """The model leaves the original's label, and every comparison model keeps it.
 
     Args:
         min_margin: Least margin in probability of the wrong class.

@@ -469,7 +469,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits of a campaign. Queries and gradients are per image;
+    """Limits of a run. Queries and gradients are per image;
     totals are divided over the images before the start.
 
     Args:

@@ -178,7 +178,7 @@ def test_a_failure_walks_back_toward_its_seed(capsys):
 def test_a_generator_that_cannot_is_refused(capsys):
     words = "run --method feature-perturbation --data npz:bars.npz --model model.py:make --out run"
     assert main([*words.split(), "--generator", "vae:linear"]) == 2
-    assert "not told the class" in capsys.readouterr().err
+    assert "does not know the class" in capsys.readouterr().err
 
 
 class Two(nn.Module):

@@ -91,7 +91,7 @@ def judge(
     progress: OnProgress = None,
     allow_changes: bool = False,
 ) -> Run:
-    """Judge the findings of a run: is the label kept, lost, or is the judge unsure?
+    """Judge the failures of a run: is the label kept, lost, or is the judge unsure?
 
     Args:
         run: A stored run or its folder.

@@ -50,7 +50,7 @@ PAPER = "Duan, Dwyer and Yang, 2025"
     explained_by=(Interpolation,),
 )
 def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 30_000) -> Method:
-    """Every seed interpolated once with every training image of another class in a VQ-VAE's code.
+    """Every image interpolated once with every training image of another class in a VQ-VAE's code.
 
     Algorithm 1: the interpolated codes are quantised and decoded; λ is `mix`.
 
@@ -243,7 +243,7 @@ def feature_perturbation(
     places: Sequence[int] | None = None,
     loss: Literal["margin", "top confidence"] = "margin",
 ) -> Method:
-    """Seeds sampled from a conditional GAN, changed by perturbing its early activations.
+    """Images sampled from a conditional GAN, changed by perturbing its early activations.
 
     Adam moves the perturbation until the model fails, or fails by a margin of `confidence`.
 

@@ -33,7 +33,7 @@ def pgd(
     search: str = "",
     objective: str = "",
 ) -> Method:
-    """Projected gradient descent in an L∞ or L2 ball around the seed.
+    """Projected gradient descent in an L∞ or L2 ball around the image.
 
     Aleksander Madry, Aleksandar Makelov, Ludwig Schmidt, Dimitris Tsipras, Adrian Vladu. Towards
     Deep Learning Models Resistant to Adversarial Attacks. ICLR 2018.

@@ -367,7 +367,7 @@ def sinvad_between(
     walks: int = 20,
     halvings: int = 9,
 ) -> Method:
-    """Nearest latent code whose image the model misclassifies and every peer gets right.
+    """Nearest latent code whose image the model misclassifies and all comparison models get right.
 
     Walks to the model's boundary with the `classes` nearest classes, each along other
     coordinates, and keeps the nearest candidate at which the peers still see the label: it lies

@@ -22,7 +22,7 @@ from hardcase.types import Evaluator, Feedback, Search, Seeds, Space, State, Tar
 @search("genetic", needs="label", paper="Kang, Feldt and Yoo, SBST 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Genetic:
-    """Population per seed: crossover, mutation where a code differs from its image, reset mask.
+    """Population per image: crossover, mutation where a code differs from its image, reset mask.
 
     SINVAD's genetic algorithm; all images are in the same batch. Each generation keeps the `elite`
     best and fills up with children of two of them: single-point crossover, normal mutation, then
@@ -142,7 +142,7 @@ def _gather(z: Float[Tensor, "r p d"], index: Int[Tensor, "r c"]) -> Float[Tenso
 @search("pixel-genetic", needs="scores", paper="Xie et al., IJCAI 2019")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PixelGenetic:
-    """Population per seed: tournaments, uniform crossover and small mutations of pixels.
+    """Population per image: tournaments, uniform crossover and small mutations of pixels.
 
     DiffChaser's genetic search; all images are in the same batch. The best survives, every other
     place goes to a child that takes each number of its code from either of two tournament winners,

@@ -20,7 +20,7 @@ from hardcase.types import Evaluator, Seeds, State
 @search("interpolation", needs="label", paper="Duan, Dwyer and Yang, 2025 (ARGUS)")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpolation:
-    """Interpolate every seed once with every partner of another class, at a fixed weight.
+    """Interpolate every image once with every partner of another class, at a fixed weight.
 
     The weight of the partner is `mix`; `width` partners are taken per step.
 

@@ -179,7 +179,7 @@ class Conditional(Protocol):
 )
 @dataclass(frozen=True, slots=True)
 class Labelled(_FreeCode):
-    """Mean code of a conditional VAE, always decoded as the seed's class.
+    """Mean code of a conditional VAE, always decoded as the original's class.
 
     What fails here should still be of that class.
 
@@ -267,7 +267,7 @@ class ReEncoded(_Wrapped):
 @space("with-residual", needs="another latent space", paper="ours")
 @dataclass(frozen=True, slots=True)
 class WithResidual(_Wrapped):
-    """Another space plus what its reconstruction of the seed lacks: D(z) + x - D(E(x)).
+    """Another space plus what its reconstruction of the original lacks: D(z) + x - D(E(x)).
 
     The seed's code decodes to the seed, to the bit once rounded: a change is then what the code
     changed, not the blur of the generator.

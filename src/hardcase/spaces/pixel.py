@@ -207,7 +207,7 @@ class L2:
 @space("pixels", needs="nothing")
 @dataclass(frozen=True, slots=True)
 class Pixels(_PixelCode):
-    """The image itself, kept in [0, 1] and in an L∞ or L2 ball around its seed.
+    """The image itself, kept in [0, 1] and in an L∞ or L2 ball around the original.
 
     Args:
         ball: `Linf` or `L2` ball around the original; by default one without a bound.

@@ -70,7 +70,7 @@ data that was not searched.
 
 
 def export(run: Run, to: str, out: str | Path, *, allow_damaged: bool = False) -> Path:
-    """Write every finding of `run` in another program's form and return what was written.
+    """Write every failure of `run` in another program's format and return its path.
 
     Folders: ``imagefolder`` (a folder per class, and a `metadata.csv`), ``hf`` (Hugging Face:
     Parquet and a data-set card), ``fiftyone`` (`FiftyOneImageClassificationDataset`). Files, or a

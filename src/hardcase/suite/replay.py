@@ -103,7 +103,7 @@ class Replay:
 
 
 def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = False) -> Replay:
-    """Query `model` with the stored findings of `run` that left their label, and with its seeds.
+    """Query `model` with the stored failures of `run` that left their label, and with its images.
 
     Args:
         run: The run whose findings are queried again.
