@@ -597,7 +597,7 @@ class Context(CampaignSplits):
             raise HardcaseError(
                 f'method "{part.name}" mixes codes of images; those of this generator hold no'
                 " class.",
-                fix="--generator vqvae, or another that is not told the class",
+                fix="--generator vqvae, or a generator that does not know the class",
             )
         try:
             method: Method = part(**ingredients, **options)

@@ -211,6 +211,8 @@ def replayed(
     shapes = [(tuple(tensor.shape), tensor.dtype) for tensor in inputs]
     key = getattr(call, "__name__", ""), kind, lanes, *shapes, arithmetic()
     counts[key] += 1
+    # A capture costs several calls. Small calls gain so much that the first is captured; others
+    # must come back `FIRST` times before they are worth it.
     if inputs[0].numel() > SMALL and counts[key] <= FIRST:
         return tiles(*inputs)[0]
     if key not in graphs:

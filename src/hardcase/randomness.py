@@ -177,6 +177,8 @@ class Rng:
                 f"integers are drawn below {high}.", fix="a bound from 1 to 2147483647"
             )
         words = self._words(rows, shape).to(torch.int64).bitwise_and_(0xFFFFFFFF)
+        # Multiply and shift instead of a remainder (D. Lemire, "Fast random integer generation in
+        # an interval", 2019), without his rejection step: its bias is at most high / 2^32.
         return words.mul_(high) >> 32
 
     def permutation(self, rows: Int[Tensor, " m"], count: int) -> Int[Tensor, "m c"]:
@@ -188,6 +190,8 @@ class Rng:
         count = torch.Size(shape).numel()
         number = self.drawn[rows]
         if not bool((rows[1:] > rows[:-1]).all()):  # several rows may belong to one seed
+            # The k-th row of a seed in this call is its k-th further draw, so a call with many rows
+            # gives the numbers of many calls with one row.
             number = number + ordinal(rows)
         self.drawn.index_add_(0, rows, torch.ones_like(rows))
         start = torch.add(self._base[rows], number, alpha=DRAW)
@@ -202,6 +206,8 @@ def _mixed(x: Int[Tensor, " *shape"]) -> Int[Tensor, " *shape"]:
 
     Torch shifts the sign in from the left; the mask takes it away again.
     """
+    # The finaliser of SplitMix64, constants included (Stafford's variant 13 of MurmurHash3's):
+    # every input bit flips each output bit with a chance of about one half.
     x.bitwise_xor_((x >> 30).bitwise_and_((1 << 34) - 1)).mul_(_FIRST)
     x.bitwise_xor_((x >> 27).bitwise_and_((1 << 37) - 1)).mul_(_SECOND)
     return x.bitwise_xor_((x >> 31).bitwise_and_((1 << 33) - 1))
@@ -212,6 +218,8 @@ def _quantiles(device: torch.device) -> Float[Tensor, " q"]:
     """65,536 normal quantiles, of which the sum of two drawn evenly is standard normal; on a grid,
     so that sums are exact.
     """
+    # Midpoints of equal shares of the lower half; the upper half mirrors it, so the mean is exactly
+    # 0. Division by the root of twice the mean square gives the sum of two entries unit variance.
     place = (torch.arange(32768, dtype=torch.float64) + 0.5) / 65536
     lower = torch.special.ndtri(place)
     lower = lower / (2 * lower.square().mean()).sqrt()

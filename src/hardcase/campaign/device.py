@@ -132,6 +132,8 @@ class ReplayedQuery(Query):
         names = [name for name, _ in self._tables()]
         tables = [table for _, table in self._tables()]
         shapes = [(tensor.dtype, *tensor.shape[1:]) for tensor in (z, *tables, *targets.values())]
+        # A graph is valid for one combination only: shapes and types of all inputs, gradient or
+        # not, and the arithmetic that was set when it was captured.
         kind = (graded, streams, self.tile, *names, *targets, *shapes, *arithmetic())
         calls = _replays.setdefault(self.campaign, CapturedCalls())
         if kind not in calls:
@@ -350,6 +352,9 @@ class ShardThread(Generic[Found]):
     def __init__(self, search: Callable[[Ask], Found]) -> None:
         self.ended = False
         self._search = search
+        # Two semaphores pass a single baton: `_turn` lets the search run, `_stopped` lets its
+        # caller run. So searches that share tiles need no lock, and their order is the same in
+        # every run.
         self._turn = threading.Semaphore(0)
         self._stopped = threading.Semaphore(0)
         self._answer: Evaluation | Exception | None = None

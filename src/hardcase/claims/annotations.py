@@ -328,6 +328,8 @@ def _corners(
     tally.boxes = sum(map(len, boxes_of))
     if raw.form == "share":
         return [_as_corners(corners, "share", size) for corners, size in zip(boxes_of, sizes)]
+    # Files rarely say which form their boxes have. All boxes of a set decide together, as a single
+    # box often fits both readings.
     largest = max((float(corners.max()) for corners in boxes_of if len(corners)), default=0.0)
     if 0 < largest <= 1:
         tally.said.append("the numbers of the boxes lie between 0 and 1: read as shares of images.")
@@ -373,6 +375,8 @@ def _framed(
 ) -> tuple[npt.NDArray[np.int64], Boxes]:
     """The boxes that can be meant, in pixels of the image that is kept, and their numbers."""
     limit = np.array([*size, *size], dtype=np.float64)
+    # Order matters: first boxes without an area, then those outside the image, then those that
+    # resizing and cropping remove. A box that is dropped is counted under its first fault only.
     inside = np.clip(boxes, 0, limit)
     sides = boxes[:, 2:] - boxes[:, :2]
     good = np.isfinite(boxes).all(1) & (sides > 0).all(1)

@@ -199,6 +199,8 @@ def choose_region(
         return None
     samples = samples_of(box, names, failed.shape[1], seed=seed)
     z = samples.z.flatten(0, 1)
+    # The region is chosen on open images only and measured on the reserved ones: a choice by the
+    # same images would make every region look worse than it is.
     hard = failed if margins is None else _hard(failed, margins[rows])
     limits = _best_limits(box, z, hard.flatten())
     if not limits:

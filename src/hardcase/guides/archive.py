@@ -313,6 +313,8 @@ class Archive:
             ).cpu(),
         }
         place = cell[rows].cpu()
+        # Stable sorts from the least to the most important key leave the winner of each cell first,
+        # in a total order: ties do not depend on the order of rows.
         order = torch.arange(len(rows))
         for key in (candidates["seed"], candidates["distance"], -candidates["level"], place):
             order = order[key[order].argsort(stable=True)]
@@ -339,6 +341,8 @@ def _merged(states: Sequence[State]) -> State:
     """The better elite of each cell, and the sum of the counts."""
     best = dict(states[0])
     for other in states[1:]:
+        # Among cells without a failure no candidate is better: such a cell only takes the higher
+        # level and the sum of the counts.
         higher = other["level"].clamp_min(REACHED) - best["level"].clamp_min(REACHED)
         alike = other["distance"] == best["distance"]
         nearer = (other["distance"] < best["distance"]) | (alike & (other["seed"] < best["seed"]))

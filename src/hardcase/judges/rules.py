@@ -237,7 +237,10 @@ def logistic(
     weight = np.ones_like(y)
     if balanced:
         shares = np.clip([1 - y.mean(), y.mean()], 1e-9, 1)
+        # Both answers have equal weight in total, however many images of each there are.
         weight = (0.5 / shares)[y.astype(int)]
+    # The bias is held a hundred times more loosely than the slope: how many images of each kind
+    # people saw is chance, how strongly signals speak is not.
     pull = np.array([tight, tight / 100])
     start = np.array(prior, float)
 

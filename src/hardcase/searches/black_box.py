@@ -82,6 +82,8 @@ class Evolution:
         uphill = (per_row(_ranked(score).flatten(), samples) * both.flatten(0, 1)).reshape_as(both)
         direction = total(uphill)
         direction = direction / per_row(length(flat(direction)).clamp_min(1e-12), direction)
+        # A normal vector of d numbers has a length of about sqrt(d): a step of that length is as
+        # far as the samples were.
         size = float(centre[0].numel()) ** 0.5
         # No progress means a plateau (labels alone, or a saturated margin): look farther away.
         # Progress keeps the radius, since the slope was told by points at this distance.
@@ -201,6 +203,8 @@ class SurrogateGradients:
         # The observation: the model's change of margin, as a sum over each surrogate's change
         # and over the coordinates of the step itself.
         observed = torch.cat(moved, 1)
+        # Kalman (1960) with a state that stands still: innovation, gain and covariance in turn. The
+        # first query has no predecessor: its innovation is not-a-number and gains nothing.
         innovation = new["margin"] - state["margin"][rows] - total(estimate * observed)
         cross = total(covariance * observed[:, None], 2)
         # Noise grows with the step: a long one tells less of the slope where it began.
@@ -211,6 +215,8 @@ class SurrogateGradients:
         prior = torch.diag(self._prior(estimate))
         return {
             "estimate": estimate + per_row(innovation.nan_to_num(0, 0, 0), gain) * gain,
+            # The model is not linear, so old answers lose weight: the covariance relaxes toward the
+            # prior by `forget` per query.
             "covariance": covariance + self.forget * (prior - covariance),
         }
 

@@ -383,9 +383,12 @@ class BoundaryWalks:
 
     def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
         turn = int(state["turn"])
+        # `near` is the farthest share of the way that kept the class, `end` the nearest that left
+        # it: each turn halves between them. Turn 0 asks for the far end itself.
         share = (state["near"] + state["end"]) / 2
         if turn == 0:
             share = state["end"]
+        # A walk whose far end kept its class has nothing to bisect and costs no further query.
         open_ = evaluate.live[state["row"]] & ((state["entered"] >= 0) | (turn == 0))
         walks = open_.nonzero().squeeze(1)
         row = state["row"][walks]
@@ -415,6 +418,8 @@ class BoundaryWalks:
         count = min(LIMIT, len(self.codes.label))
         drawn = rng.integers(rows, count, (2, self.walks))
         first, second = (flat(self.codes.take(chosen.flatten())) for chosen in drawn.unbind(1))
+        # The difference of two independent codes has twice the variance of one code: the factor
+        # makes `reach` a multiple of the codes' spread.
         return self.reach / 2**0.5 * (first - second)
 
     def _toward(self, codes: Partners, seeds: Seeds, rng: Rng) -> Tensor:

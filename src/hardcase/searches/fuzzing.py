@@ -425,6 +425,8 @@ class Worklist:
             evaluate.retire(rows[over])
             rows = rows[~over]
             empty = empty[~over]
+        # The queue is a ring buffer per image, so all images take their next entry in a single
+        # indexing step, however long their lists are.
         z = torch.where(
             per_row(empty, state["z"]),
             state["seed"][rows],
@@ -459,6 +461,8 @@ class Worklist:
         """Append copies of the candidates that are new and near; a full list takes no more."""
         seed = state["seed"][rows]
         size = state["size"][rows]
+        # The radius is relative to the length of the original's code, as in the reference: a dark
+        # image may move less than a bright one.
         near = length(flat(feedback.z - seed)) < self.radius * state["length"][rows]
         gained = feedback.gain > self._required_gain(state, rows)
         new = feedback.evaluated & near & gained & (size < self.capacity)

@@ -290,9 +290,14 @@ def _regressed(
 ) -> tuple[float, float, float, str]:
     """The predicted accuracy, its interval, and the reason for a refusal, if any."""
     away = distances["field"]
+    # Extrapolation is refused first: the field must lie about as near to a synthetic field as these
+    # lie to each other.
     if away.min() > FARTHEST * np.quantile(distances["nearest"], 0.9):
         return 0.0, 0.0, 1.0, "no synthetic field looks like this one"
     reach = np.sort(away)[len(away) // 3]
+    # Local regression: the nearest third of the synthetic fields lies within one bandwidth. Kish's
+    # effective sample size, the squared sum over the sum of squares, decides whether that is
+    # enough.
     weights = np.exp(-0.5 * np.square(away / reach))
     if weights.sum() ** 2 / np.square(weights).sum() < LEAST_FIELDS:
         return 0.0, 0.0, 1.0, "too few synthetic fields look like this one"
@@ -303,9 +308,13 @@ def _regressed(
     root = np.sqrt(weights)[:, None]
     gram = (inputs * root).T @ (inputs * root) + ridge
     slopes = np.linalg.solve(gram, (inputs * root).T @ (accuracy * root[:, 0]))
+    # A residual over 1 - leverage is that of the field left out of the fit, without fitting again
+    # (PRESS). The floor keeps a field that determines the fit from counting as infinitely wrong.
     leverage = np.einsum("ij,ji->i", inputs * weights[:, None], np.linalg.solve(gram, inputs.T))
     residuals = np.abs(accuracy - inputs @ slopes) / np.maximum(1 - leverage, 0.1)
     value = float(np.array([1.0, *((here - centre) / scale)]) @ slopes)
+    # Half the interval is the weighted quantile of left-out residuals: the same fields that count
+    # for the value count for its error.
     order = residuals.argsort()
     heard = weights[order].cumsum() / weights.sum()
     half = float(residuals[order][np.searchsorted(heard, LEVEL).clip(max=len(order) - 1)])

@@ -91,6 +91,9 @@ class Embedding:
         low, high = (points.quantile(share, dim=0) for share in (0.1, 0.9))
         scale = torch.maximum((high - low) / 2, points.std(0) / 2).clamp_min(1e-6)
         directions = _directions(points.shape[1])
+        # A sliced energy distance integrates squared differences of distribution functions along
+        # directions. Here the integral is a sum over quantiles, weighted by the gaps between them:
+        # so it becomes a Euclidean distance of vectors of fixed length.
         along = ((points - centre) / scale) @ directions
         shares = (torch.arange(THRESHOLDS) + 0.5) / THRESHOLDS
         thresholds = along.quantile(shares, dim=0).T.contiguous()
@@ -126,6 +129,8 @@ def _metric(rows: Float[Tensor, "n e"]) -> Float[Tensor, "e e"]:
     """The inverse root of how embeddings vary by chance."""
     centred = rows.double() - rows.double().mean(0)
     spread = centred.T @ centred / len(rows)
+    # Whitening by the chance covariance, with a floor: directions that hardly vary by chance count
+    # more, but never without limit.
     sizes, axes = torch.linalg.eigh(spread)
     mean = sizes.mean().clamp_min(1e-12)
     root = ((sizes.clamp_min(0) / mean) + FIRM).rsqrt()
@@ -184,6 +189,8 @@ def class_mix(field: Vector, classes: Matrix, usual: Vector) -> Vector:
     pull = (PRIOR * float(np.square(classes).sum(1).mean())) ** 0.5
     system = np.vstack([classes.T, firm * np.ones(len(usual)), pull * np.eye(len(usual))])
     wanted = np.concatenate([field, [firm], pull * usual])
+    # Non-negative least squares on the triangular factor: the same minimum as on the tall system,
+    # at the size of the number of classes.
     gram = np.linalg.cholesky(system.T @ system).T
     shares: Vector = nnls(gram, np.linalg.solve(gram.T, system.T @ wanted))[0]
     total: float = shares.sum()

@@ -237,6 +237,9 @@ def widths(
     if not names:
         return {}
     basis = place.within()
+    # Changes of the mix of classes are projected out of both sides: what they can explain is no
+    # evidence on a width. Each chance difference then gives one least-squares step, and the steps
+    # are a bootstrap sample of the fitted widths.
     free = columns - basis @ (basis.T @ columns)
     moved = differences - (differences @ basis) @ basis.T
     steps = np.linalg.lstsq(free, moved.T, rcond=1e-6)[0]
@@ -288,6 +291,8 @@ def detectable(matching: Matching, place: Place, differences: Matrix) -> dict[st
             move = start.shares @ (there.classes - least.classes)
             signal = _signal(move - basis @ (basis.T @ move), differences, tests)
             interval = width(row, *spread.in_sizes(row))
+            # A signal grows about with the square of the width, so the root of the shortfall is the
+            # factor to the width that would just be shown. Rendering at it corrects the guess.
             scale = min(max(scale / max(signal, 1e-3) ** 0.5, 2 * LEAST_DEVIATION), WIDEST)
         reached = interval / min(signal, 1.0) ** 0.5 if signal > NEARLY else math.inf
         smallest[row.name] = reached * abs(row.size)

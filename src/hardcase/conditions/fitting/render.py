@@ -121,11 +121,15 @@ class Renderer:
         sizes = [1] * (len(owners) - len(box.fields)) + [block.size for block in box.fields]
         columns = list[Tensor]()
         for place, (name, size) in enumerate(zip(owners, sizes)):
+            # The name of a stream holds the coordinate, not its place in the code: adding a
+            # coordinate leaves the numbers of all others as they are.
             kind = "field" if size > 1 else owners[:place].count(name)
             columns.append(self._normal(f"{name}/{kind}", size))
         first = {name: owners.index(name) for name in dict.fromkeys(owners)}
         plain = [column.clone() for column in columns]
         for (block, other), correlation in together.items():
+            # A Gaussian copula of two coordinates: the second becomes a mix with correlation rho of
+            # the first and of itself, and keeps unit variance.
             shared = correlation * plain[first[block]]
             independent = (1 - correlation**2) ** 0.5 * plain[first[other]]
             columns[first[other]] = shared + independent

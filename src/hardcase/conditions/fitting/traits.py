@@ -124,6 +124,8 @@ def _places(grey: Float[Tensor, "n 1 h w"]) -> list[Float[Tensor, " n"]]:
     """Where the figure lies, how far it spreads, how it slants, how wide its strokes are."""
     height, width = grey.shape[2:]
     image = grey[:, 0]
+    # The background of a figure is the median of the image's rim; ink is the distance from it, so a
+    # dark figure on light paper counts as a light figure on a dark ground.
     rim = torch.cat([image[:, 0], image[:, -1], image[:, :, 0], image[:, :, -1]], 1)
     ink = (image - rim.median(1).values[:, None, None]).abs()
     mass = ink.sum((1, 2)) + EPSILON
@@ -133,10 +135,14 @@ def _places(grey: Float[Tensor, "n 1 h w"]) -> list[Float[Tensor, " n"]]:
     y = (ink * below[:, None]).sum((1, 2)) / mass
     across = right[None, None] - x[:, None, None]
     down = below[None, :, None] - y[:, None, None]
+    # Second moments around the centre of mass: their roots are the extents, and the mixed moment,
+    # as a correlation, is the slant.
     spread = [(ink * across**2).sum((1, 2)) / mass, (ink * down**2).sum((1, 2)) / mass]
     slant = (ink * across * down).sum((1, 2)) / mass / (spread[0] * spread[1] + EPSILON**2).sqrt()
     half = (image[:, :, width // 2 :].mean((1, 2)) - image[:, :, : width // 2].mean((1, 2)),)
     under = (image[:, height // 2 :].mean((1, 2)) - image[:, : height // 2].mean((1, 2)),)
+    # Total variation of the ink is about twice the length of its strokes, so mass over steps grows
+    # with their width.
     steps = (ink[:, :, 1:] - ink[:, :, :-1]).abs().sum((1, 2))
     steps = steps + (ink[:, 1:] - ink[:, :-1]).abs().sum((1, 2)) + EPSILON
     energy = ink.square().sum((1, 2)) / mass
