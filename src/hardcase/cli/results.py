@@ -244,6 +244,7 @@ def gate(
     """
     from hardcase.suite import gate as gates
     from hardcase.wording.gate import conditions_line, first_line
+    from hardcase.wording.summary import decide
 
     limits = gates.GateLimits.of(
         _limits(config, folder),
@@ -263,6 +264,8 @@ def gate(
         gates.write_junit(found, junit, name=folder.resolve().name)
     passed = sum(check.passed for check in found)
     first = first_line(decided, str(about["model"]), passed, len(found))
+    if len(found) == 1 and "conditions" in about:
+        first = str(decide(about, found))
     lines = [
         first,
         *(f"{check.outcome:<12}  {check.text}" for check in found),
