@@ -190,7 +190,7 @@ def _rates_line(pair: dict[str, Any]) -> str:
         return ""
     both = f"{pair['first']} and {pair['second']}"
     if "why" in rates:
-        return f"The failure rates of {both} cannot be compared: {rates['why']}"
+        return f"{both}: {rates['why']}"
     missing = ""
     if rates["missing"]:
         missing = f"; {rates['missing']:,} images are missing in {pair['first']}"
@@ -239,11 +239,12 @@ def gate(
     junit: Path | None = None,
     github: bool = False,
 ) -> None:
-    """Hold a run against limits and against the version before: PASS (exit 0), FAIL (1) or
+    """Hold a run against limits and against a baseline: PASS (exit 0), FAIL (1) or
     INCONCLUSIVE (4), each by an interval.
     """
     from hardcase.suite import gate as gates
     from hardcase.wording.gate import conditions_line, first_line
+    from hardcase.wording.summary import decide
 
     limits = gates.GateLimits.of(
         _limits(config, folder),
@@ -263,6 +264,8 @@ def gate(
         gates.write_junit(checks, junit, name=folder.resolve().name)
     passed = sum(check.passed for check in checks)
     first = first_line(decided, str(about["model"]), passed, len(checks))
+    if len(checks) == 1 and "conditions" in about:
+        first = str(decide(about, checks))
     lines = [
         first,
         *(f"{check.outcome:<12}  {check.text}" for check in checks),

@@ -437,7 +437,7 @@ def _phase_line(name: str, status: dict[str, Any]) -> str:
     text = str(phase["status"])
     if text == "running" and status["writing"] is False:
         text = "stopped"
-    if phase.get("elapsed"):
+    if phase.get("elapsed", 0) >= 0.1:
         text += f", {duration(phase['elapsed'])} spent"
     if phase.get("why"):
         text += f": {phase['why']}"
