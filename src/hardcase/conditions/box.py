@@ -557,5 +557,6 @@ def _base(count: int, size: int) -> Int[Tensor, "k d"]:
     engine = torch.quasirandom.SobolEngine(size)  # type: ignore[no-untyped-call]  # torch's own
     # Unscrambled, so that k points are the first of 2k: more samples continue a run and change
     # none.
+    # In double precision, so that all `BITS` bits of a point are exact before they are shifted.
     points: Tensor = engine.draw(count, dtype=torch.float64)
     return points.mul(2**BITS).long()

@@ -97,6 +97,8 @@ def matches(
     wanted: Int[Tensor, "m w"], hashes: Int[Tensor, " n"]
 ) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
     """Every (row of `wanted`, place in `hashes`) where the row names that hash."""
+    # A join by sorting: the equal hashes of a wanted one lie between two binary searches, and
+    # `repeat_interleave` lists them without a loop.
     ordered, order = hashes.sort(stable=True)
     left = torch.searchsorted(ordered, wanted.contiguous())
     right = torch.searchsorted(ordered, wanted.contiguous(), right=True)
@@ -152,6 +154,8 @@ class LayerPair:
         now = self.conditions(values)
         then = self.conditions(anchor)
         flipped = _flipped(now, then)
+        # Every other condition that flips spoils the pair, so it costs what it has moved beyond
+        # zero.
         others = flipped.clamp_min(0).sum(1)
         first = flipped
         if kind.startswith("sign"):  # the condition itself is meant to flip
@@ -182,6 +186,9 @@ def covers(
     kind: Kind, factor: float, ca: Tensor, da: Tensor, cb: Tensor, db: Tensor
 ) -> Bool[Tensor, "e s t"]:
     """For each two inputs a and b: the (condition, decision) pairs they cover."""
+    # The four criteria of Y. Sun, X. Huang, D. Kroening et al. (cited below): by sign, exactly one
+    # condition flips; by value, a condition changes its size and none flips. The same for the
+    # decision.
     flips = (ca > 0) != (cb > 0)
     turned = (da > 0) != (db > 0)
     if kind.startswith("sign"):

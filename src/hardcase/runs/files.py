@@ -484,6 +484,8 @@ class Ledger:
                 complete = {*needed} <= said.files.keys() <= {*needed, *perhaps}
                 if complete and (not run or said.run in ("", run)):
                     files = {name: (size, crc) for name, (size, crc) in said.files.items()}
+                    # The last line of a shard wins: a shard that was damaged and searched again has
+                    # two.
                     summary = said.summary.model_dump(exclude_unset=True)
                     self.known[said.shard] = Entry(files, summary)
         return self.known

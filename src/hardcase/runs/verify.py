@@ -491,6 +491,8 @@ class Canaries:
                     break
             else:
                 continue
+            # Only a network that has failed is called in further ways: a cause is worth its queries
+            # then.
             cause = "" if served else call.cause(expected, mixed, order)
             why = [cause] if cause else []
             why.append(f"Shard {shard} is not stored; those that were finished before are.")
@@ -503,6 +505,8 @@ def _require_function(role: str, model: Model, known: Fingerprint) -> None:
     """Refuse a local network whose answers on its first images have changed, or whose answers
     on canaries change from call to call: later answers could not be compared with them.
     """
+    # Wrappers that preprocess or count hold the network as `model`; drift is measured on the
+    # network itself.
     inner: Any = model
     while hasattr(inner, "model"):
         inner = inner.model
@@ -562,6 +566,8 @@ class _Call:
         self, expected: Fingerprint, x: UInt8[Tensor, "m c h w"], order: Int[Tensor, " m"]
     ) -> str:
         """What the answers of a local network depend on besides the image."""
+        # Each call changes a single thing. A plain repetition comes first, as a difference there
+        # rules out all other causes.
         alone = x[: len(self.rows)]
         if expected.changed(self.answered(alone, torch.arange(len(alone)))):
             return "Its answers change with time, or with how often it was asked."

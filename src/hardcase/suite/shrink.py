@@ -214,6 +214,8 @@ def _moved_back(tests: FailingFindings, way: CodeWay | None, ask: Ask, steps: in
         if isinstance(way.space, Appearance):
             worded = way.given
             code = way.end.flatten(1).cpu()
+    # In a space of appearance the way ends there: a further step in pixels would leave the space,
+    # and words would describe another image.
     rows = (failing & ~worded).nonzero().squeeze(1)
     seed = from_bytes(tests.seed_x)
 
@@ -252,6 +254,8 @@ def _bisect(
     def fails(share: Float[Tensor, " r"]) -> Bool[Tensor, " r"]:
         images = way(share, rows)
         failing, _, _ = ask(images, rows)
+        # Failing need not be monotone along the way, so the last failing image is stored, not the
+        # image at the final share.
         best.copy_(torch.where(per_row(failing, images), images, best))
         return failing
 
@@ -285,6 +289,8 @@ def _take_away(space: Appearance, way: CodeWay, own: Int[Tensor, " r"], ask: Ask
     for turn in range(order.shape[1]):
         before = end[place]
         mask = torch.zeros_like(order, dtype=torch.bool).scatter_(1, order[:, turn, None], True)
+        # Each group is tried on what the earlier turns left: a single pass, so the result need not
+        # be the smallest set.
         end[place] = space.removed(before, mask)
         fails, _, _ = ask(way(share, own), own)
         end[place] = torch.where(per_row(fails.to(end.device), before), end[place], before)
