@@ -1,7 +1,7 @@
 """A user's own images: class folders, CSV tables, NumPy files, Parquet files, runs.
 
 Every reader returns `OwnData`. Folders and tables are streams: nothing is decoded before it is
-asked for.
+needed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SPLIT = ("train and test never overlap", "fixed split")
 
 @dataclass(frozen=True, slots=True)
 class OwnData:
-    """What a reader found; `divided`: the source has a split of its own, and this is one part."""
+    """The result of a reader; `divided`: the source has a split, and this is a part of it."""
 
     images: ImageSet
     divided: bool
@@ -51,7 +51,7 @@ def numbered(prefix: str, count: int) -> tuple[str, ...]:
 
 
 def names_by_number(table: Mapping[int, str], least: int = 0) -> tuple[str, ...]:
-    """Names of classes from a table; those that it leaves out are called by their number."""
+    """Names of classes from a table; those that it leaves out are named by their number."""
     count = max(least, max(table, default=-1) + 1)
     return tuple(str(table.get(number, number)) for number in range(count))
 
@@ -64,7 +64,7 @@ def natural(text: str) -> tuple[list[str | int], str]:
 
 
 def class_names(labels: Labels, names: Sequence[str] | None) -> tuple[str, ...]:
-    """The given names, or as many numbers as the labels need."""
+    """The names, or as many numbers as the labels need."""
     if names:
         return tuple(names)
     count = int(labels.max(initial=-1)) + 1
@@ -111,7 +111,7 @@ def labelled(
 
 
 def as_whole_numbers(labels: Array, where: str) -> Labels:
-    """Labels as int64, one per image; a single column is accepted."""
+    """Labels as int64, a label per image; a single column is accepted."""
     flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if flat.ndim != 1 or flat.dtype.kind not in "iu":
         raise HardcaseError(
@@ -130,7 +130,7 @@ def read_npz(path: Path, split: str) -> OwnData:
     """NumPy arrays `images` (or x) and `labels` (or y), and class names in `classes` if there are
     any.
 
-    With `x_train`, `y_train`, `x_test`, `y_test` the file's own split.
+    With `x_train`, `y_train`, `x_test`, `y_test` the split of the file.
     """
     fix = "np.savez(path, images=..., labels=...)"
     why = "Arrays of Python objects need unpickling, which can run code, and are not read."
@@ -246,8 +246,7 @@ def read_folder(
 ) -> OwnData:
     """Image files in class folders; ?labels=prefix reads the number before the first _.
 
-    All images below the path; if it has folders ``train`` and ``test`` of its own, those of the
-    split only.
+    All images below the path; if it has folders ``train`` and ``test``, those of the split only.
 
     Args:
         path: The folder.
@@ -348,7 +347,7 @@ def read_csv(path: Path, split: str, *, resize: str = "0", crop: str = "0") -> O
     """A table with a column of image paths and a column of labels (numbers or names).
 
     Args:
-        path: The file; relative paths in it are looked for beside it.
+        path: The file; relative paths in it start at its folder.
         split: ``train``, ``test`` or ``all``.
         resize: Pixels of the shorter side, or of both without `crop`; 0 leaves the size.
         crop: Side of the square that is cut from the middle; ``center`` cuts what `resize` says.
@@ -393,7 +392,7 @@ def rows_of_split(rows: Sequence[dict[str, str]], split: str) -> list[int]:
 
 
 def first_key(table: Sequence[str] | dict[str, Any], names: Sequence[str], name: str) -> str:
-    """The first of the known names that a table has."""
+    """The first of these names that a table has."""
     present = list(table)
     match = next((key for key in names if key in present), None)
     if match is None:
@@ -412,8 +411,8 @@ def read_parquet(path: Path, split: str) -> OwnData:
     """Parquet file or folder with encoded images and labels, as Hugging Face data sets and failures
     are.
 
-    One file, or all ``*.parquet`` below a folder; files named ``train*`` and ``test*`` are the
-    source's own split.
+    A file, or all ``*.parquet`` below a folder; files named ``train*`` and ``test*`` are the
+    split of the source.
     """
     files = [path]
     if path.is_dir():
@@ -430,7 +429,7 @@ def read_parquet(path: Path, split: str) -> OwnData:
 
 @data("run:RUN", needs="a run folder", undivided=True)
 def read_run(path: Path, split: str) -> OwnData:
-    """What a run has found: its images under the labels they should have had.
+    """The failures of a run under the labels that they should have had.
 
     A run is not divided: both splits are all of it.
     """
@@ -482,7 +481,7 @@ def _labels(table: pa.Table, label: str, where: Path) -> Labels:
 
 
 def _open(files: list[Path], columns: list[str], where: Path) -> pa.Table:
-    """The columns of several files as one table with the description of the first."""
+    """The columns of files as a single table with the description of the first."""
     tables: list[pa.Table] = []
     for file in files:
         with (

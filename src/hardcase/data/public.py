@@ -320,7 +320,7 @@ def public_sets() -> dict[str, PublicSet]:
 
 
 def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> tuple[Path, str]:
-    """Bring a public data set into the cache; one that is there stays, unless `source` is given.
+    """Bring a public data set into the cache; a cached set stays, unless `source` is set.
 
     Args:
         name: A data set of ``hardcase list data``.
@@ -348,7 +348,7 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> tu
 
 
 def public_part(wanted: PublicSet, split: str, *, offline: bool) -> tuple[Part, str]:
-    """One split of a public data set, fetched first if need be, and the hash of its content."""
+    """A split of a public data set, fetched first if need be, and the hash of its content."""
     if cache_file(wanted).exists():
         parts, hashes = read_cache(wanted, (split,))
         return parts[split], hashes[split]
@@ -361,7 +361,7 @@ def public_part(wanted: PublicSet, split: str, *, offline: bool) -> tuple[Part, 
 
 
 def cache_file(wanted: PublicSet) -> Path:
-    """Its name carries the content's hash, so that no other content is taken for it."""
+    """Its name carries the content's hash, so that no other content is mistaken for it."""
     return cache_folder() / "data" / f"{'-'.join([wanted.name, *wanted.hashes.values()])}.npz"
 
 
@@ -369,7 +369,7 @@ def read_cache(
     wanted: PublicSet, splits: tuple[str, ...] = ("train", "test")
 ) -> tuple[Parts, dict[str, str]]:
     """Splits of a cached set and the hashes of their content, which are computed once: a note
-    beside the file says what they were when it had this size and time of change.
+    next to the file holds them for its size and time of change.
     """
     path = cache_file(wanted)
     note = path.with_suffix(".json")
@@ -395,7 +395,7 @@ def read_cache(
 
 
 def obtain(wanted: PublicSet, *, source: Path | None, offline: bool) -> tuple[Parts, str]:
-    """Try one route after the other; the first whose content is right wins."""
+    """Try the routes in order; the first with the right content wins."""
     if source is not None and not source.exists():
         raise HardcaseError(f"{source} does not exist.", fix=how_to_import(wanted))
     if source is None and offline and not wanted.built_in:
@@ -424,7 +424,7 @@ def obtain(wanted: PublicSet, *, source: Path | None, offline: bool) -> tuple[Pa
 
 
 def collect(wanted: PublicSet, route: Route, source: Path | None) -> Parts:
-    """The content of the files that a route brings, or that lie in the user's own folder."""
+    """The content of the files that a route brings, or that lie in the user's folder."""
     with tempfile.TemporaryDirectory(prefix="hardcase-") as temporary:
         folder = Path(temporary)
         if source is not None and source.is_dir():
@@ -441,7 +441,7 @@ def collect(wanted: PublicSet, route: Route, source: Path | None) -> Parts:
 
 
 def locate(folder: Path, form: Form) -> dict[str, Path] | None:
-    """The files of a form, all in one folder at any depth, gzipped or not."""
+    """The files of a form, all in a folder at any depth, gzipped or not."""
     first = form.files[0]
     places = sorted({path.parent for name in (first, f"{first}.gz") for path in folder.rglob(name)})
     complete = list[dict[str, Path]]()

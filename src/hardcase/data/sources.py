@@ -1,7 +1,7 @@
 """Labelled images from the words that name a data set, or from whatever a user has them in.
 
 Data sets and loaders of torch, Hugging Face data sets, arrays, lists of images, folders and CSV
-tables become `Images` (all in memory) or a `Stream` (decoded when asked for).
+tables become `Images` (all in memory) or a `Stream` (decoded on demand).
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ Choices = Mapping[str, tuple[str, ...]]
 def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     """The images that `spec` names.
 
-    Data of one's own that comes without a split is divided 80 : 20 by content, always in the same
-    way; with ``?split=all`` either split is everything. Labels that count from 1 are said by
-    ``?first=1``. The name of the images is `spec`, which loads them again.
+    A user's data without a split is divided 80 : 20 by content, always in the same
+    way; with ``?split=all`` either split is everything. ``?first=1`` declares labels that count
+    from 1. The name of the images is `spec`, which loads them again.
 
     Args:
         spec: ``mnist5k`` or another public set, ``folder:PATH``, ``npz:PATH``, ``parquet:PATH``,
@@ -145,11 +145,11 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
 
 
 MANY = 2_000
-"""Files up to which a set is decoded whole: 300 MB of photographs of 224 pixels."""
+"""Files up to which a set is decoded at once: 300 MB of photographs of 224 pixels."""
 
 
 def large(spec: str, split: str, *, most: int = MANY) -> Stream | None:
-    """One split of a folder or table of many files, never decoded whole; None for other data."""
+    """A split of a folder or table of many files, never decoded at once; None for other data."""
     if spec.partition(":")[0] not in ("folder", "csv"):
         return None
     opened_set, part = opened(spec, split)
@@ -159,8 +159,8 @@ def large(spec: str, split: str, *, most: int = MANY) -> Stream | None:
 
 
 def readers(wanted: str = "") -> dict[str, Part]:
-    """The forms of data of one's own by the word before their path: ``folder:PATH`` and others; of
-    those of plug-ins, the one that is `wanted`.
+    """The forms of a user's data by the word before their path: ``folder:PATH`` and others; of
+    those of plug-ins, the `wanted` form.
     """
     every = parts("data", wanted).items()
     readable = [(name, part) for name, part in every if ":" in name and "task" not in part.facts]
@@ -168,7 +168,7 @@ def readers(wanted: str = "") -> dict[str, Part]:
 
 
 def opened(spec: str, split: str) -> tuple[OwnData, str]:
-    """Data of the user's own, ``KIND:PATH?option=value&...``, and which part of it."""
+    """Data of the user, ``KIND:PATH?option=value&...``, and which part of it."""
     kind, _, rest = spec.partition(":")
     text, _, query = rest.partition("?")
     reader = readers(kind).get(kind)
@@ -243,7 +243,7 @@ def spec_options(what: str, choices: Choices, query: str) -> dict[str, str]:
 
 
 def _divided(spec: str, supplied: object, split: str) -> Images:
-    """One split of what a function of the user's returned."""
+    """A split of the result of a user's function."""
     pair = [supplied]
     if isinstance(supplied, tuple | list) and len(supplied) == len(SPLITS):
         pair = list(supplied)
@@ -271,7 +271,7 @@ def _divided(spec: str, supplied: object, split: str) -> Images:
 
 
 def part_of(images: LabelledSet, divided: bool, part: str, where: str) -> LabelledSet:
-    """One part of images: of those without a split of their own by their content."""
+    """A part of images: without a split by their content."""
     if divided or part == "all":
         return images
     shards = images.shards() if isinstance(images, Stream) else [images.images()]
@@ -316,14 +316,14 @@ def images_of(
     name: str = "images",
     split: str = "test",
 ) -> Images:
-    """Labelled images from `data`, decoded and of one size.
+    """Labelled images from `data`, decoded and of equal size.
 
     Args:
         data: `Images`, a `Stream`, the name of a data set (``folder:photos``, ``mnist5k``), a CSV
             file of paths and labels, a torch ``Dataset`` or ``DataLoader``, a Hugging Face
             ``Dataset``, a pair (images, labels), an array, or a list of images, paths or
             (image, label) pairs.
-        labels: One class number or name for each image, where `data` has none.
+        labels: A class number or name for each image, where `data` has none.
         classes: Names of the classes in the order of their numbers, where `data` does not say them.
         resize: See `Sizing`; not for data that is already an array.
         crop: See `Sizing`.
@@ -353,7 +353,7 @@ def images_of(
 
 
 def is_lazy(data: Any) -> bool:
-    """Whether `stream_of` reads it: it has rows that can be asked for one by one."""
+    """Whether `stream_of` reads it: it has rows that can be read one at a time."""
     arrays = (tuple, np.ndarray, Tensor, Images, Stream)
     return not isinstance(data, (*arrays, DataLoader, IterableDataset))
 
@@ -366,7 +366,7 @@ def stream_of(
     name: str = "images",
     split: str = "test",
 ) -> Stream:
-    """As `images_of`, but nothing is decoded until it is asked for."""
+    """As `images_of`, but nothing is decoded until it is needed."""
     sizing = sizing or Sizing()
     if isinstance(data, str) and data.startswith("folder:"):
         spec = data
@@ -443,7 +443,7 @@ def _hugging_face(data: Any, name: str) -> tuple[Items, Any, Sequence[str]]:
 
 
 def _listed(data: Sequence[Any], labels: Any, name: str) -> tuple[Items, Any]:
-    """Images, arrays or paths with labels beside them, or pairs of the two."""
+    """Images, arrays or paths with labels, or pairs of the two."""
     if labels is not None:
         return data.__getitem__, labels
     pairs = [_pair(item, name) for item in data]
@@ -515,7 +515,7 @@ def _class_names(source: Any) -> tuple[str, ...]:
 
 
 def _undo(source: Any) -> Callable[[Array], Array]:
-    """What takes a data set's own normalisation back, so that images are in 0..1 again."""
+    """The inverse of a data set's normalisation, so that images are in 0..1 again."""
     steps = getattr(getattr(source, "transform", None), "transforms", ()) or ()
     last = next((step for step in steps if hasattr(step, "mean") and hasattr(step, "std")), None)
     if last is None:

@@ -51,7 +51,7 @@ PARTS = {
     "elsewhere": "conditions and corruptions that were not trained on",
     "class": "each class",
 }
-"""Tables of the page after the one that decides, by the groups of their rows."""
+"""Tables of the page after the deciding table, by the groups of their rows."""
 
 
 def repairable(model: Model) -> Subject:
@@ -215,7 +215,7 @@ class StoredRepair:
         return StoredRepair(record, rows)
 
     def require_parent(self, run: Run) -> None:
-        """Refuse a run of another network than the repaired one, or of other conditions."""
+        """Refuse a run of another network than the repaired network, or of other conditions."""
         then = Identity.from_json(run.record.get("identity"))
         if then is None or then.parts.get("model") != str(self.record["parents"]["hash"]):
             raise HardcaseError(
@@ -241,7 +241,7 @@ def repair_checks(folder: Path, before: Run, limits: GateLimits) -> list[Check]:
         folder: The folder of the repair.
         before: A verified run of the network before.
         limits: The project's limits. Without a margin among them it is what the images can show.
-            A margin that was given to the repair itself never counts, unless it is the stricter.
+            The margin of the repair itself never counts, unless it is the stricter.
 
     Raises:
         HardcaseError: If the folder is not what was written, or of another network or conditions.

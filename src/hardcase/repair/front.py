@@ -103,18 +103,18 @@ def repair(
         subject: The network, a `torch.nn.Module` or `hc.Subject`, or a name as ``--model`` takes
             it.
         data: Training images in any form that `hc.run` takes, or a name as ``--data`` takes it.
-        out: A new folder; one in which a repair was stopped goes on.
+        out: A new folder, or that of an interrupted repair, which continues.
         test: Images to prove it on; by default the test split of named data.
         conditions: A profile, a file, a table of ranges, `hc.Conditions`; None: the usual profile
             of such images.
         recipe: How it is trained; `RepairRecipe()` by default.
         proof: ``quick``, ``usual``, ``full``, with numbers that differ
             (``usual:images=200,attack.restarts=10``), or a `ProofSize`.
-        margin: By how much nothing may be worse; None: what so many images can show.
+        margin: The largest allowed loss in any figure; None: what this number of images can show.
         outside: Images of other data with the same classes, by name.
         added: Images that are added to the training images, such as findings.
         device: Where it computes, if the network is named.
-        log: Told how it goes; logged by default.
+        log: Called with lines on the progress; logged by default.
 
     Returns:
         The repaired network with its proof.
@@ -291,7 +291,7 @@ def _trained(
 
 
 def _open(folder: Path) -> None:
-    """A new folder, or one in which a repair was stopped."""
+    """A new folder, or that of an interrupted repair."""
     if (folder / RECORD).exists():
         raise HardcaseError(f"{folder} holds a repair already.", fix="another --out folder")
     if not (folder / STATE).exists():
@@ -325,7 +325,7 @@ def held_apart(train: ImageSet, test: ImageSet) -> ImageSet:
 
 
 def _contents(images: ImageSet) -> list[int]:
-    """A number for the content of every image, a few of which are in memory at a time."""
+    """A hash of the content of every image; only a shard is in memory at a time."""
     return [content for part in images.shards(SHARD) for content in fingerprints(part.x).tolist()]
 
 
@@ -370,7 +370,7 @@ def with_network(subject: Subject, trained: Trained, name: str) -> Subject:
 
 
 def joined_images(one: LabelledSet, second: Images) -> LabelledSet:
-    """Return two sets of images as one, those of the second renamed."""
+    """Return the union of two sets of images, those of the second renamed."""
     added = tuple(f"added/{name}" for name in second.id)
     y = torch.cat([one.y, second.y])
     if isinstance(one, Images):

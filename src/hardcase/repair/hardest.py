@@ -1,4 +1,4 @@
-"""The worst of several random conditions for each image: in any training loop, or as folders."""
+"""The worst of random conditions for each image: in any training loop, or as folders."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Logits = Callable[[Tensor], Tensor]
 class WorstOfK:
     """Replace part of a batch by the samples of declared conditions that the model likes least.
 
-    For each of those images several conditions are drawn and rendered at once, and the draw with
+    For each of those images `draws` conditions are drawn and rendered at once, and the draw with
     the largest loss is returned. Gradients do not flow through it. The same seed and the same
     order of batches give the same images.
 
@@ -134,7 +134,8 @@ class WorstOfK:
         return torch.cat([((worst.to(x.dtype) - mean) / std), x[count:]])
 
     def collate(self, rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
-        """A ``collate_fn`` for a `DataLoader` without worker processes: the batch, made harder.
+        """A ``collate_fn`` for a `DataLoader` without worker processes: the batch with its worst
+        samples.
 
         Args:
             rows: Pairs of an image and its label.
@@ -155,7 +156,7 @@ class WorstOfK:
         return {"seen": self.seen}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on where `state_dict` was taken."""
+        """Continue from a `state_dict`."""
         self.seen = int(state["seen"])
 
 
@@ -173,7 +174,7 @@ def render_draws(
     seed: int,
     name: str = "hardest",
 ) -> tuple[Float[Tensor, "n k c h w"], ConditionDraws]:
-    """Render several random conditions of each image, all at once on the images' device.
+    """Render `draws` random conditions of each image, all at once on the images' device.
 
     Returns the images, as many per original as were drawn, and what was drawn.
     """
@@ -339,7 +340,7 @@ def export_hardest(
 def _worst_draws(
     model: Model, images: Images, conditions: Conditions, draws: int, seed: int
 ) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """What is known of the worst draw of each image, and the draw as a PNG."""
+    """The figures of the worst draw of each image, and the draw as a PNG."""
     box = condition_box(conditions, images.shape)
     batch = max(1, NUMBERS // (draws * images.x[:1].numel()))
     for part in chunks(len(images), min(batch, 128)):

@@ -1,8 +1,8 @@
-"""Training on from a network with the search inside the loop, one kept epoch after the other.
+"""Training on from a network with the search inside the loop; each epoch is stored.
 
-What is chosen and kept are weights averaged over about an epoch.
+Candidates are weights averaged over about an epoch.
 Order, draws and dropout of an epoch follow from the seed and its number alone, so a training that
-was killed goes on from the last whole epoch and ends with the same weights.
+was killed continues from the last complete epoch and ends with the same weights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["RATES", "Learner", "RepairRecipe", "Source", "Trained", "condition_s
 _log = logging.getLogger(__name__)
 
 RATES = (3e-3, 1e-3, 3e-4)
-"""Learning rates of which the validation part chooses one."""
+"""Learning rates among which the validation part chooses."""
 TRIAL = 100
 """Steps after which they are compared."""
 JUDGED = 4
@@ -62,8 +62,7 @@ class RepairRecipe:
     Args:
         epochs: Passes over the training images, at most.
         batch: Images in each step.
-        rate: The largest learning rate of Adam; None: one of `RATES`, chosen on the validation
-            part.
+        rate: The largest learning rate of Adam; None: chosen from `RATES` on the validation part.
         draws: Draws of the conditions per changed image, of which the worst is learned from; 0:
             nothing is changed, which is training on for more epochs.
         steps: Gradient steps on the code from the worst draw, until it fails; with ``draws=1,
@@ -99,7 +98,7 @@ class RepairRecipe:
 
 @dataclass(slots=True)
 class RepairProgress:
-    """How far a training is; `best` is the epoch whose weights are kept, 0: those from before."""
+    """How far a training is; `best` is the epoch of the best weights, 0: those before training."""
 
     rate: float = 0.0
     scores: list[float] = field(default_factory=list)
@@ -126,7 +125,7 @@ class Trained(RepairProgress):
 class Learner(nn.Module):
     """A copy of a model's network that learns: images in [0, 1] to logits.
 
-    Weights that were frozen before the model was made stay frozen.
+    Weights that were frozen before the model was built stay frozen.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -221,7 +220,7 @@ def train_on(
 
 
 def _not_finite(state: RepairProgress, loss: float) -> None:
-    """Stop at the last good epoch; without one there is nothing to keep."""
+    """Stop at the last good epoch; without any there is no result."""
     number = len(state.losses) + 1
     if number == 1:
         raise HardcaseError(
@@ -285,7 +284,8 @@ class _Work:
         self.noise = torch.Generator(self.device)
 
     def forecast(self, scoring: float) -> str:
-        """Return how long the training takes and how much memory, by a few steps on the side."""
+        """Return how long the training takes and how much memory, by timed steps, which are then
+        undone."""
         before = _weights(self.nets)
         paces = list[float]()
         began = time.monotonic()
@@ -312,7 +312,7 @@ class _Work:
         )
 
     def choose_rate(self, log: Log) -> float:
-        """Return the rate with the lowest validation score after a few steps from here."""
+        """Return the rate with the lowest validation score after `TRIAL` steps from here."""
         before = _weights(self.nets)
         scores = dict[float, float]()
         for rate in RATES:
@@ -332,7 +332,7 @@ class _Work:
         return best
 
     def epoch(self, number: int, most: int = 0) -> float:
-        """One pass over the training images, or `most` steps of it; the mean loss.
+        """A pass over the training images, or `most` steps of it; the mean loss.
 
         The learning rate falls along a cosine over all epochs, or over `most` steps.
         """
@@ -381,7 +381,7 @@ class _Work:
         return max(1, min(AHEAD, NUMBERS // numbers))
 
     def _take(self, batch: tuple[Tensor, Tensor], done: float) -> Tensor:
-        """One step of the optimiser; the loss stays on the device."""
+        """A step of the optimiser; the loss stays on the device."""
         rate = self.rate * SCHEDULES["cosine"](min(done, 1.0))
         for group in self.optimiser.param_groups:
             group["lr"] = rate
@@ -422,7 +422,7 @@ class _Work:
     def score(self) -> float:
         """Return what rate and epoch are chosen by: half unmodified images, half changed ones.
 
-        Without gradient steps it is the loss, of the worst of a few draws. With them it is the
+        Without gradient steps it is the loss, of the worst of the draws. With them it is the
         error after such steps, since networks that stand a search are less sure of draws; the loss
         then decides ties alone.
         """
@@ -499,7 +499,7 @@ def _write(net: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def _save(path: Path | None, key: str, work: _Work, state: RepairProgress) -> None:
-    """Keep the state after an epoch in one safetensors file."""
+    """Store the state after an epoch in a safetensors file."""
     from safetensors.torch import save
 
     if path is not None:

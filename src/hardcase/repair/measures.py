@@ -1,9 +1,9 @@
-"""What one network does with each image that a repair is proved on, and how networks are attacked.
+"""The answers of a network on each image of a proof, and the attacks on networks.
 
-Every figure is a share of failures or errors per image, so that above means worse. An attack is
-several searches of the declared ranges joined, and what breaks one network is tried on the others:
-a repaired network may only hide its failures from the search that it was trained with. What an
-attack finds is a lower bound all the same, since a longer one still finds more.
+Every figure is a share of failures or errors per image, so that above means worse. An attack joins
+searches of the declared ranges, and failures of each network are tried on the others:
+a repaired network may only hide its failures from the search that it was trained with. Its result
+is a lower bound all the same, since a longer attack still finds more.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ += ["attack_all", "measure_values", "proof_queries", "proof_size"]
 __all__ += ["seconds_per_query", "untrained"]
 
 Shares = NDArray[np.float64]
-"""One number between 0 and 1 per image."""
+"""A number between 0 and 1 per image."""
 HELD = 2**28
 """Numbers of the images that prove a repair, at most: they are in memory together."""
 FEW = 16
@@ -72,7 +72,7 @@ class AttackSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofSize:
-    """How much a proof measures. The images decide; few samples of each are enough.
+    """The size of a proof. The number of images decides, so a handful of samples of each is enough.
 
     Args:
         images: Images, at most; of photographs as many as `HELD` numbers are.
@@ -100,7 +100,7 @@ SIZES: Mapping[str, ProofSize] = {
 
 
 def proof_size(given: str | ProofSize) -> ProofSize:
-    """Return a size of a proof by its name, with some of its numbers changed."""
+    """Return the size of a proof by its name, with the changes after the colon."""
     if isinstance(given, ProofSize):
         return given
     name, _, words = given.partition(":")
@@ -122,13 +122,13 @@ def proof_size(given: str | ProofSize) -> ProofSize:
 
 @dataclass(frozen=True, slots=True)
 class ProofValues:
-    """What one network does with each image.
+    """The measurements of a network on each image.
 
     Args:
         label: The classes of the images.
         clean: Whether it misreads the unmodified image.
         risk: The share of samples of the declared conditions that fail.
-        conditions: The same with one declared condition at a time.
+        conditions: The same with a single declared condition at a time.
         elsewhere: The same with conditions that were not declared.
         corruptions: The share of standard corruptions that it misreads, by family.
         outside: Whether it misreads images of other data, by its name.
@@ -172,7 +172,7 @@ def untrained(trained: Conditions, shape: tuple[int, ...]) -> dict[str, Conditio
 
 
 def proof_queries(box: ConditionBox, size: ProofSize) -> int:
-    """Return how many images each network is asked about for one image of a proof."""
+    """Return how many images each network classifies for an image of a proof."""
     shape = box.space.shape
     declared = box.conditions
     alone = len(declared.ranges) + len(untrained(declared, shape))
@@ -182,7 +182,7 @@ def proof_queries(box: ConditionBox, size: ProofSize) -> int:
 
 
 def seconds_per_query(model: Model, images: Images, box: ConditionBox, *, seed: int) -> float:
-    """Return how long a network takes for one sample of the declared conditions, by a few."""
+    """Return how long a network takes for a sample of the declared conditions, by timed calls."""
     sample = images.first(min(FEW, len(images)))
     measure_risk(model, sample.first(1), box, samples=1, seed=seed)  # what is slow once
     began = perf_counter()
@@ -199,7 +199,7 @@ def measure_values(
     seed: int,
     outside: Mapping[str, Images] | None = None,
 ) -> ProofValues:
-    """Measure one network on unseen images; the samples are the same for every network."""
+    """Measure a network on unseen images; the samples are the same for every network."""
     failure_table = measure_risk(model, images, box, samples=size.samples, seed=seed)
     declared = box.conditions
 
@@ -255,10 +255,10 @@ def _corruption_errors(model: Model, images: Images) -> dict[str, Shares]:
 
 @dataclass(frozen=True, slots=True)
 class AttackResult:
-    """What the union of all searches found for each image.
+    """The result of the union of all searches for each image.
 
     Args:
-        least: The smallest scale at which a failure is known; infinite where none is.
+        least: The smallest scale of a failure; infinite without a failure.
         half: Which images the first half of the searches had broken.
     """
 
@@ -285,7 +285,7 @@ def attack_all(
     seed: int,
     log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, AttackResult]:
-    """Attack several networks on the same images, and each with what breaks the others."""
+    """Attack networks on the same images, and each with the failures of the others."""
     tables = {
         name: measure_risk(model, images, box, samples=size.samples, seed=seed + 1)
         for name, model in models.items()
@@ -294,7 +294,7 @@ def attack_all(
     results = dict[str, WorstCase]()
 
     def search(name: str, number: int, gradients: int, queries: int) -> None:
-        """One search, which is given the last failures of all networks."""
+        """A search, which starts from the last failures of all networks."""
         result = measure_worst(
             models[name],
             images,

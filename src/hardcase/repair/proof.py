@@ -3,11 +3,11 @@
 *Primary* is the failure rate under the declared conditions, image by image, after minus before. A
 network is repaired if that is certainly lower and nothing else is worse by more than a margin: the
 error on unmodified images, the mean over conditions and corruptions that were not trained on, data
-of other origin. The margins are those that so many images can show, and they are told before the
-training begins. Single conditions, corruption families and classes are many and their intervals
-hold together; one of them decides only where it is certainly worse.
+of other origin. The margins are those that the number of images can show, and they are logged
+before the training begins. Single conditions, corruption families and classes are many and their
+intervals hold together; each of them decides only where it is certainly worse.
 
-What an attack finds is a lower bound of the worst case: it is told, and decides nothing.
+The result of an attack is a lower bound of the worst case: it is reported, and decides nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ ALIKE = 0.7
 CERTAIN = NORMAL + NORMAL_POWER
 """Normal quantiles of an interval of 95 % that excludes the margin in nine of ten cases."""
 IMAGINED = 3.7
-"""What one image at the end of the range adds to a bound of `n` images, times `n`."""
+"""What an image at the end of the range adds to a bound of `n` images, times `n`."""
 WORTHWHILE = 0.25
 """Share of the failures that a repair takes away, at least: less is no reason for other weights."""
 SHIFTED = 0.01
@@ -78,7 +78,7 @@ SHIFTED = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ProofRow:
-    """One figure before and after.
+    """A figure before and after the repair.
 
     Args:
         group: ``declared``, ``elsewhere``, ``outside``, ``condition``, ``class``, ``attack`` or
@@ -121,7 +121,7 @@ class ProofRow:
 
     @property
     def informs(self) -> bool:
-        """Whether the figure is told and decides nothing."""
+        """Whether the figure is reported and decides nothing."""
         return self.group in ("attack", "stored")
 
     def with_margin(self, margin: float) -> ProofRow:
@@ -235,7 +235,7 @@ class Proof:
 
     @property
     def bound(self) -> str:
-        """What the attack found, in words; empty without one."""
+        """The result of the attack, in words; empty without an attack."""
         if not self.attacked:
             return ""
         row = self.row("worst case")
@@ -269,7 +269,7 @@ class ProofMargin(NamedTuple):
     """By how much a figure may be worse.
 
     Args:
-        held: What it is held against: what was asked for, or else what is planned.
+        held: The margin of comparison: the requested margin, or else the planned margin.
         planned: What so many images can show.
     """
 
@@ -304,7 +304,7 @@ class Before:
         images: The images of the proof.
         values: What the network does with each.
         margins: By how much each figure may be worse, by name; data of other origin by its name.
-            A part, such as a class, has the margin of its whole.
+            A part, such as a class, has the margin of the figure that it belongs to.
     """
 
     images: Images
@@ -338,11 +338,11 @@ def measure_before(
         model: The network before.
         images: Images that no training and no search saw.
         box: The declared conditions.
-        size: How much is measured.
-        margin: By how much no figure may be worse; None: what so many images can show.
+        size: The size of the proof.
+        margin: By how much no figure may be worse; None: what this number of images can show.
         seed: Everything random follows from it and from the names of the images.
         outside: Images of other origin, by name.
-        log: Told how long it takes, and what the images can show.
+        log: Called with the forecast time, and with what the images can show.
     """
     most = max(1, HELD // prod(images.shape))
     sample = images.sample(count=min(size.images, most, len(images)), seed=seed).images()
@@ -384,10 +384,10 @@ def prove(
         before: The network before, measured on the images of the proof.
         networks: The networks before and after.
         box: The declared conditions.
-        size: How much is measured.
+        size: The size of the proof.
         seed: Everything random follows from it and from the names of the images.
         outside: Images of other origin, by name.
-        log: Told what is being done.
+        log: Called with a line per step.
     """
     images = before.images
     log(f"proof: measuring the repaired network on the same {len(images):,} images")
@@ -484,7 +484,7 @@ def _parts(
     classes: Sequence[str],
     margins: Mapping[str, ProofMargin],
 ) -> list[Part]:
-    """Figures of which one decides only where it is certainly worse."""
+    """Figures of which each decides only where it is certainly worse."""
     units = before.image
     parts = list[Part]()
     for name, share in before.conditions.items():

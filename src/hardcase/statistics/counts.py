@@ -24,7 +24,7 @@ Verdict = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One line of ``hardcase list metrics``: a number that runs report."""
+    """A line of ``hardcase list metrics``: a number that runs report."""
 
     name: str
     summary: str

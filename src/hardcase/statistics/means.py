@@ -88,7 +88,7 @@ class Interval:
 
 
 def without_interval(value: float, kind: str) -> Interval:
-    """A value of which no interval can be said, and why."""
+    """A value without an interval, and why."""
     return Interval(value, math.nan, math.nan, kind)
 
 
@@ -102,14 +102,14 @@ def mean_interval(
     """The mean of independent units with its 95 % interval.
 
     Truth values, and mixed zeros and ones, are a share with Wilson's interval. Equal values have no
-    interval: they show no spread from which one could be made. From six units on the ends are order
+    interval: they show no spread from which to estimate it. From six units on the ends are order
     statistics of the means of all subsets (J. Hartigan, JASA 1969): a value lies outside them where
     a sign-flip test of the deviations from it has p ≤ 5 %. For skewed laws all of these cover less
     than 95 % with ten units or fewer (`docs/concepts/statistics.md` has the shares).
 
     Args:
-        values: One number per unit.
-        unit: What the units are called, where the interval says how many there are.
+        values: A number per unit.
+        unit: The name of the units, where the interval states their number.
         within: The range that a mean cannot leave: its interval does not either.
         rng: What patterns of signs are drawn from, where there are too many to try them all.
 

@@ -51,13 +51,13 @@ def crop(x: Float[Tensor, "m c h w"], reach: int, rng: torch.Generator) -> Float
 
 
 def flip(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
-    """Every other image, by chance, seen in a mirror."""
+    """Every image mirrored with a chance of one half."""
     mirrored = torch.rand(len(x), 1, 1, 1, generator=rng, device=x.device) < 0.5
     return torch.where(mirrored, x.flip(3), x)
 
 
 class RowSampler:
-    """Numbers between 0 and 1, one an image, shaped to broadcast over images."""
+    """Random numbers between 0 and 1, a number per image, shaped to broadcast over images."""
 
     def __init__(self, count: int, rng: torch.Generator) -> None:
         self.count = count
@@ -102,7 +102,7 @@ GENTLE = Bend(turn=8, stretch=0.08, shear=0.1, move=0.04, wave=0.02)
 def bend(
     x: Float[Tensor, "m c h w"], rng: torch.Generator, how: Bend = USUAL
 ) -> Float[Tensor, "m c h w"]:
-    """Every image under its own random affine map and smooth displacement, edges repeated."""
+    """Every image under a separate random affine map and smooth displacement, edges repeated."""
     dice = RowSampler(len(x), rng)
     count = len(x)
     angle = math.radians(how.turn) * _both(dice)
@@ -272,7 +272,7 @@ def train_adversarially(
     half: bool = False,
     **how: Any,
 ) -> History:
-    """Train networks against each other: on every batch each player takes one step, in order; `how`
+    """Train networks against each other: on every batch each player takes a step, in order; `how`
     goes to `train`.
 
     The first player's loss is reported. With `half`, losses are computed in bfloat16 on a GPU.
