@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import chunks, per_row
 
 EMPTY = 1e-6
@@ -251,14 +251,14 @@ def join(*parts: Tags) -> Tags:
     """The tags of the same images, side by side."""
     lengths = {len(part.has) for part in parts}
     if len(lengths) != 1:
-        raise Problem(
+        raise HardcaseError(
             f"tags of {sorted(lengths)} images cannot be joined; they must be of the same images."
         )
     names = tuple(name for part in parts for name in part.names)
     family = tuple(name for part in parts for name in part.family)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise Problem(f"two tags have the name {twice[0]!r}.", fix="rename a column")
+        raise HardcaseError(f"two tags have the name {twice[0]!r}.", fix="rename a column")
     return Tags(names, family, torch.cat([part.has for part in parts], 1))
 
 
@@ -397,7 +397,7 @@ def measure(
         batch: Images measured at once.
     """
     if not len(x):
-        raise Problem("there are no images to tag.")
+        raise HardcaseError("there are no images to tag.")
     how = MEASURES[kind_of(x) if kind == "auto" else kind]
     pieces = [how(x[part]) for part in chunks(len(x), batch)]
     values = {name: torch.cat([piece[name] for piece in pieces]).cpu() for name in pieces[0]}

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.fetching import fetched_classifiers
 from hardcase.models.load import Loading, load_model
 from hardcase.suite.tables import Outcome
@@ -43,7 +43,7 @@ PUBLISHED_REAL: Mapping[str, float] = {
 def run(bench: Bench) -> Outcome:
     """``--data 'folder:PATH?labels=prefix&split=all'``; ``--set real=FILE.json`` has ReaL labels; ``networks=A,B`` chooses."""
     if not bench.data.startswith("folder:"):
-        raise Problem(
+        raise HardcaseError(
             "accuracy is measured on photographs of ImageNet's classes.",
             fix="--data 'folder:PATH?labels=prefix&split=all'",
         )
