@@ -575,8 +575,11 @@ def profile_for(
 
 
 def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
-    """Rows at a time: 256, more on a GPU, fewer where many activations are kept."""
-    most = 256
+    """Rows at a time: 512, more on a GPU, fewer where many activations are kept.
+
+    What criteria remember of a unit is walked once for all rows.
+    """
+    most = 512
     if not steady(subject.device):
         most = max(256, min(4096, 2**26 // images.x[:1].numel()))
     if all(hasattr(tap, "width") for tap in taps.values()):
