@@ -135,10 +135,15 @@ def test_damaged_state_is_told_and_not_used(tmp_path, caplog):
 def test_time_and_memory_are_told_before_the_first_epoch():
     said = []
     fitted(trained_bars(), replace(SHORT, rate=None, epochs=1), say=said.append)
-    assert "training takes about" in said[0]
-    assert "GB of memory" in said[0]
-    assert "validation score by rate" in said[1]
-    assert said[2].startswith("epoch 1 of 1")
+    starts = (
+        "scoring",
+        "training takes about",
+        *["trying"] * 3,
+        "validation score",
+        "epoch 1 of 1",
+    )
+    assert [text.startswith(start) for text, start in zip(said, starts)] == [True] * 7
+    assert "GB of memory" in said[1]
 
 
 def test_training_stops_early_and_keeps_the_best_epoch():

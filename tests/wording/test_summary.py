@@ -11,6 +11,7 @@ from hardcase.wording.summary import (
     decide,
     failure_of,
     figures,
+    measured_sentences,
     search_sentence,
     short_name,
     summary_lines,
@@ -100,6 +101,17 @@ def test_every_line_fits_and_all_figures_have_a_row():
     assert len(figures(long)) == 5
     assert len(figures(record(conditions=None))) == 2
     assert figures({}) == []
+
+
+def test_images_left_out_are_told_with_what_they_would_add():
+    short = record(conditions=None)
+    short["risk"] |= {"value": 0.2, "low": 0.1, "high": 0.4, "images": 100, "of": 400}
+    short["risk"]["settled"] = "time"
+    (told,) = measured_sentences(short)
+    assert told.startswith("100 of 400 images. ")
+    assert "about 15.0 to 30.0 %: --measure all" in told
+    short["risk"]["settled"] = ""
+    assert measured_sentences(short) == []
 
 
 def test_names_are_short():

@@ -450,7 +450,7 @@ def _mistakes(model: Model, images: Images) -> Iterator[DoctorLine]:
         others = [pair for pair in diagnosis.tried if pair not in sizes]
         shares = [("as it is", diagnosis.accuracy or 0.0), *others, *best]
         told = ", ".join(f"{label} {100 * share:.0f} %" for label, share in shares)
-        yield DoctorLine("tried", "ok", f"accuracy {told}")
+        yield DoctorLine("tried", "ok", f"accuracy (n = {diagnosis.images}) {told}")
 
 
 def _labels_alone(config: Config, model: Model, seeds: ImageSet) -> Iterator[DoctorLine]:

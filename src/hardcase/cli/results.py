@@ -190,7 +190,7 @@ def _rates_line(pair: dict[str, Any]) -> str:
         return ""
     both = f"{pair['first']} and {pair['second']}"
     if "why" in rates:
-        return f"The failure rates of {both} cannot be compared: {rates['why']}"
+        return f"{both}: {rates['why']}"
     missing = ""
     if rates["missing"]:
         missing = f"; {rates['missing']:,} images are missing in {pair['first']}"

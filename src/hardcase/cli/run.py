@@ -375,7 +375,11 @@ def status(folders: o.Runs, format: o.AsFormat = o.Format.text) -> None:
 
 
 def _small(folder: Path) -> dict[str, Any]:
-    """What run.json and status.json say, and for how many seconds the latter has been silent."""
+    """What run.json and status.json say, for how many seconds the latter has been silent, and
+    whether a process writes to the folder now.
+    """
+    from hardcase.runs.files import has_writer
+
     record = read_json(folder / "run.json")
     path = folder / "status.json"
     now = read_json(path, needed=False)
@@ -384,7 +388,8 @@ def _small(folder: Path) -> dict[str, Any]:
     said = {
         name: record.get(name) for name in (*names, "search_results", "findings", "phases", "risk")
     }
-    return {**said, "conditions": record.get("conditions"), "status": now, "quiet": quiet}
+    said |= {"conditions": record.get("conditions"), "status": now, "quiet": quiet}
+    return {**said, "writing": has_writer(folder)}
 
 
 def shown_run(folder: Path) -> str:
@@ -401,10 +406,10 @@ def shown_run(folder: Path) -> str:
 
 def _screen(folder: Path, said: dict[str, Any]) -> str:
     """Where every phase stands, what was measured, and what to do next."""
-    from hardcase.wording.summary import decide, failure_of
+    from hardcase.wording.summary import decide, failure_of, wrapped
 
     failed = failure_of(said)
-    first = failed or decide(said)
+    first = "\n".join(wrapped(str(failed or decide(said)), indent=0))
     head = f"{said['method']} on {said['model']}, {said['data']}"
     lines = {shown(folder): head}
     lines |= {name: _phase_line(name, said) for name in said["phases"] or {}}
@@ -419,14 +424,16 @@ def _phase_line(name: str, said: dict[str, Any]) -> str:
     """Where one phase stands, in a line."""
     phase = said["phases"][name]
     text = str(phase["status"])
-    if phase.get("elapsed"):
+    if text == "running" and said["writing"] is False:
+        text = "stopped"
+    if phase.get("elapsed", 0) >= 0.1:
         text += f", {duration(phase['elapsed'])} spent"
     if phase.get("why"):
         text += f": {phase['why']}"
     if name == "measure" and said["risk"]:
         risk = said["risk"]
         text += f"; {risk['images']:,} of {risk['of']:,} images, {risk['samples']} samples each"
-    if name == "search" and text.startswith(("running", "done")):
+    if name == "search" and text.startswith(("running", "stopped", "done")):
         text += f"; {_search_line(said)}"
     return text
 

@@ -276,12 +276,13 @@ def settled(
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The share right as the model is asked now (None: it crashes), its mistakes, and the share
-    right in each other way of asking that was tried."""
+    """The share right as the model is asked now (None: it crashes), its mistakes, the share right
+    in each other way of asking that was tried, and of how many images."""
 
     accuracy: float | None
     mistakes: tuple[Mistake, ...]
     tried: tuple[tuple[str, float], ...] = ()
+    images: int = 0
 
     def __str__(self) -> str:
         head = "the model fails on these images"
@@ -355,7 +356,8 @@ def diagnose(net: nn.Module, images: Images, **asked: Any) -> Diagnosis:
     if not found:
         found += _untrained(trial, images)
     outcomes = tuple((each.label or each.mistake.name, each.accuracy) for each in tried)
-    return Diagnosis(float(_right(logits, some.y).mean()), tuple(found), outcomes)
+    accuracy = float(_right(logits, some.y).mean())
+    return Diagnosis(accuracy, tuple(found), outcomes, len(some))
 
 
 def with_options(data: str, **options: str | int) -> str:

@@ -185,6 +185,7 @@ def train_on(
     state = _load(path, key, work)
     if state is None:
         began = time.monotonic()
+        say(f"scoring the network on {len(valid):,} images, then timing some steps of training")
         first = work.score()
         say(work.forecast(time.monotonic() - began))
         state = RepairProgress(scores=[first], rate=recipe.rate or work.choose_rate(say))
@@ -315,6 +316,7 @@ class _Work:
         before = _weights(self.nets)
         scores = dict[float, float]()
         for rate in RATES:
+            say(f"trying the learning rate {rate:g} for {min(TRIAL, self.inside)} steps")
             self.begin(rate)
             loss = self.epoch(0, most=TRIAL)
             score = self.score() if math.isfinite(loss) else math.inf

@@ -8,7 +8,7 @@ attack finds is a lower bound all the same, since a longer one still finds more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
 
@@ -280,6 +280,7 @@ def attack_all(
     size: AttackSize,
     *,
     seed: int,
+    say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, AttackResult]:
     """Attack several networks on the same images, and each with what breaks the others."""
     tables = {
@@ -306,10 +307,12 @@ def attack_all(
         least[name] = torch.minimum(least[name], found.least_scale.float())
 
     half = dict[str, Tensor]()
-    for number in range(max(size.restarts, 2)):
-        if number == max(size.restarts, 2) // 2:
+    searches = max(size.restarts, 2)
+    for number in range(searches):
+        if number == searches // 2:
             half = {name: one <= 1 for name, one in least.items()}
         for name in models:
+            say(f"proof: attack {number + 1} of {searches} on the network {name}")
             search(name, number, size.gradients, size.queries)
     for name in models:  # what the last search found in the networks after it
         search(name, 0, 1, 0)

@@ -395,7 +395,8 @@ def prove(
     rows = compare_values(before.values, after, images.classes, before.margins)
     attacked = images.first(min(size.attack.images, len(images)))
     say(f"proof: attacking both networks on {len(attacked)} of them")
-    return _attacked(Proof(tuple(rows), len(images)), networks, attacked, box, size.attack, seed)
+    proof = Proof(tuple(rows), len(images))
+    return _attacked(proof, networks, attacked, box, size.attack, seed, say)
 
 
 def _attacked(
@@ -405,10 +406,11 @@ def _attacked(
     box: ConditionBox,
     size: AttackSize,
     seed: int,
+    say: Callable[[str], None],
 ) -> Proof:
     """The proof with what the same attack finds in both networks."""
     named = dict(zip(("before", "after"), networks))
-    attacks = attack_all(named, images, box, size, seed=seed)
+    attacks = attack_all(named, images, box, size, seed=seed, say=say)
     least = {name: attack.least.double().clamp_max(1) for name, attack in attacks.items()}
     rows = tuple(
         _row("attack", name, figure["before"], figure["after"], ProofMargin(1.0, 1.0))

@@ -87,6 +87,20 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def has_writer(folder: Path) -> bool | None:
+    """Whether a process writes to `folder` at this moment; None where that cannot be known."""
+    try:
+        import fcntl
+
+        with (folder / LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # closing the file frees it again
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):  # no such locks here, or a copy without the lock
+        return None
+    return False
+
+
 # --- checksums
 
 

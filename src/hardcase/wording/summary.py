@@ -10,7 +10,7 @@ from hardcase.wording.numbers import difference, percent, points, rate, span
 __all__ = [
     *("WIDTH", "Decision", "Word", "check_sentences", "conditions_name", "decide", "figures"),
     "generated_sentences",
-    *("search_sentence", "short_name", "summary_lines"),
+    *("measured_sentences", "search_sentence", "short_name", "summary_lines"),
 ]
 
 Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "MEASURED", "FAILED"]
@@ -36,9 +36,11 @@ def short_name(model: str) -> str:
     Example:
         >>> short_name("zoo:lenet5"), short_name("work/net.py:make"), short_name("w.pt@net.py:make")
         ('lenet5', 'net.py:make', 'w.pt')
+        >>> short_name("http://localhost:8000/v2/models/digits/infer")
+        'digits'
     """
     name = model.rpartition("@")[0] or model
-    name = name.rpartition("/")[2]
+    name = name.removesuffix("/infer").rpartition("/")[2]
     return name.removeprefix("zoo:")
 
 
@@ -213,13 +215,27 @@ def summary_lines(
     """
     table = figures(record)
     lines = [*wrapped(str(decision), indent=0), "", *table]
-    parts = {"search": search, "label check": checked, "report": [report] if report else []}
+    parts: dict[str, Sequence[str]] = {"measured": measured_sentences(record)}
+    parts |= {"search": search, "label check": checked, "report": [report] if report else []}
     if table:
         lines.append("")
     for name, texts in parts.items():
         for i, text in enumerate(part for one in texts for part in wrapped(one, indent=13)):
             lines.append(f"{name if i == 0 else '':<13}{text}")
     return lines
+
+
+def measured_sentences(record: Mapping[str, Any]) -> list[str]:
+    """Return that there was no time for all images, and how narrow the interval of all would be."""
+    risk = record.get("risk") or {}
+    if risk.get("settled") not in ("time", "queries"):
+        return []
+    narrower = (risk["images"] / risk["of"]) ** 0.5
+    low, high = (risk["value"] + narrower * (risk[end] - risk["value"]) for end in ("low", "high"))
+    return [
+        f"{risk['images']:,} of {risk['of']:,} images. All of them would narrow the interval to"
+        f" about {percent(low)[:-2]} to {percent(high)}: --measure all"
+    ]
 
 
 def wrapped(text: str, *, indent: int) -> list[str]:
