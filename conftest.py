@@ -182,6 +182,6 @@ def _usual_log():
 def no_folder_is_open():
     """A verb that a test calls without the frame around it leaves its guard to nobody."""
     yield
-    from hardcase.errors import guard_code
+    from hardcase.errors import set_consent_check
 
-    guard_code(None)
+    set_consent_check(None)

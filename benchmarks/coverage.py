@@ -19,7 +19,7 @@ from hardcase import data
 from hardcase.criteria.criterion import Spec, build_criteria
 from hardcase.criteria.network import join_taps
 from hardcase.criteria.profile import Profile
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models import zoo
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import resnet18
@@ -239,7 +239,7 @@ def _digits() -> tuple[Subject, Images, Images]:
     subject = Subject(zoo.trained_classifier("lenet5", train, test)[0], name="lenet5")
     try:
         return subject, data.load("mnist", split="train"), data.load("mnist", split="test")
-    except Problem:
+    except HardcaseError:
         many = (
             part.take(torch.arange(count) % len(part))
             for part, count in ((train, 60_000), (test, 10_000))

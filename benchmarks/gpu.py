@@ -200,8 +200,8 @@ def _bare_gradients(subject: hc.Subject, images: Images, steps: int) -> Callable
         z = x[:batch].clone().requires_grad_()
         for _ in range(steps):
             loss = nn.functional.cross_entropy(subject.net(z), y[:batch])
-            (slope,) = torch.autograd.grad(loss, z)
-            z = (z + 0.001 * slope.sign()).clamp(0, 1).detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(loss, z)
+            z = (z + 0.001 * gradient.sign()).clamp(0, 1).detach().requires_grad_()
         return steps * len(z)
 
     return bare

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.figures import Figure
-from hardcase.campaign.in_memory import Searched, search
+from hardcase.campaign.in_memory import SearchResult, search
 from hardcase.methods.sinvad import sinvad, sinvad_code
 from hardcase.models.health import usable
 from hardcase.spaces.latent import Latent
@@ -66,7 +66,7 @@ def _figure(name: str, value: float, unit: str, against: str) -> Figure:
     return Figure(name=name, value=value, unit=unit, against=against, command=COMMAND)
 
 
-def _each(done: Searched) -> float:
+def _each(done: SearchResult) -> float:
     return done.seconds / max(done.succeeded, 1)
 
 

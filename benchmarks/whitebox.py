@@ -24,7 +24,7 @@ from hardcase import data
 from hardcase.campaign import evaluator
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits, overlay, parse_keep
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.dlfuzz import adapt, dlfuzz
 from hardcase.methods.neurons import Profiles, adapt_neurons
@@ -245,7 +245,7 @@ def other_libraries() -> tuple[object, object] | None:
     sys.path.append(os.environ.get("HARDCASE_PEERS", ""))
     try:
         return library("torchattacks"), library("foolbox")
-    except Problem as error:
+    except HardcaseError as error:
         print(f"not compared with other libraries: {error}", file=sys.stderr)
         return None
 

@@ -62,7 +62,7 @@ def main() -> None:
         if wanted and row.get("generator", "vae") in TRAINED and row.get("seeds") != "generator":
             try:
                 figure = drawn(row["name"], subject, seeds)
-            except hc.Problem as problem:
+            except hc.HardcaseError as problem:
                 print(f"{row['name']}: {problem}")
                 continue
             if figure is None:

@@ -59,7 +59,7 @@ def configuration() -> str:
         title, about = (
             ("Top level", "One run.")
             if not name
-            else (f"[{name}]", model.__doc__.splitlines()[0])
+            else (f"`[{name}]`", model.__doc__.splitlines()[0])
         )
         text += [
             f"## {title}",

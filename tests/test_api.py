@@ -152,7 +152,7 @@ def test_a_run_started_from_python_is_resumed_from_python(tmp_path):
     watched = hc.Execution(shard=2, rounds=1, watcher=Impatient())
     part = hc.run(toy_subject(), toy_images(8), out=tmp_path / "run", execution=watched, **given)
     assert not part.record["complete"]
-    with pytest.raises(hc.Problem, match="started from Python"):
+    with pytest.raises(hc.HardcaseError, match="started from Python"):
         hc.resume(tmp_path / "run")
     done = hc.resume(tmp_path / "run", toy_subject(), toy_images(8), execution=how, **given)
     assert done.record["complete"]

@@ -57,5 +57,5 @@ def test_the_network_is_asked_itself_and_left_as_it_was():
 
 
 def test_a_method_that_needs_more_says_how_to_call_it():
-    with pytest.raises(hc.Problem, match=r"sinvad.*needs"):
+    with pytest.raises(hc.HardcaseError, match=r"sinvad.*needs"):
         hc.attack(toy_subject().net, X, IMAGES.y, method="sinvad")

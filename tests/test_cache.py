@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hardcase.cache import cache_folder, turn, write_atomically
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_user_without_a_home_is_told_what_to_name(bare):
         raise RuntimeError("Could not determine home directory.")
 
     bare.setattr(Path, "home", nobody)
-    with pytest.raises(Problem, match="no home folder"):
+    with pytest.raises(HardcaseError, match="no home folder"):
         cache_folder()
 
 
@@ -80,10 +80,10 @@ def test_a_full_disk_or_no_folder_is_a_problem_and_leaves_nothing(tmp_path):
         temporary.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(Problem, match=r"cannot write .*file.bin: No space left") as caught:
+    with pytest.raises(HardcaseError, match=r"cannot write .*file.bin: No space left") as caught:
         write_atomically(tmp_path / "file.bin", full)
     assert "HARDCASE_CACHE" in caught.value.fix
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").write_text("x")
-    with pytest.raises(Problem, match="cannot write"):
+    with pytest.raises(HardcaseError, match="cannot write"):
         write_atomically(tmp_path / "file" / "inner.bin", b"x")

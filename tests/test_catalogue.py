@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from hardcase.catalogue import bibtex, build_catalogue, citation_key, citations, render
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.registry import CATALOGUE, ROOMS, options_of, parts, rows
 
 
@@ -30,7 +30,7 @@ def test_entries_come_once_in_order_and_an_unknown_key_is_named():
     text = bibtex(["carlini2017cw", "kang2020sinvad", "carlini2017cw"])
     assert re.findall(r"@\w+{(\w+),", text) == ["carlini2017cw", "kang2020sinvad", "kang2024sinvad"]
     assert bibtex([]) == ""
-    with pytest.raises(Problem, match=r"(?s)no citation 'madry2018'.*try: madry2018pgd"):
+    with pytest.raises(HardcaseError, match=r"(?s)no citation 'madry2018'.*try: madry2018pgd"):
         bibtex(["madry2018"])
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from hardcase import companions
 from hardcase.claims.annotations import load_annotations
-from hardcase.errors import USAGE, Problem
+from hardcase.errors import USAGE, HardcaseError
 from hardcase.models import fetching
 from hardcase.models.load import loader
 
@@ -24,7 +24,7 @@ def test_without_hardcase_teams_the_install_is_named(monkeypatch, tmp_path, what
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
     monkeypatch.setattr(companions, "import_module", missing)
     ask, extra = NEEDS[what]
-    with pytest.raises(Problem) as told:
+    with pytest.raises(HardcaseError) as told:
         ask()
     assert extra in told.value.fix
     assert told.value.code == USAGE

@@ -10,7 +10,7 @@ from torch import nn
 import hardcase as hc
 from hardcase.config import assign, parse
 from hardcase.context import Context
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges import held_out
 from hardcase.judges.held_out import features_of
 from hardcase.judges.judge import JudgeRequest
@@ -51,7 +51,7 @@ def test_labels_follow_the_names_of_the_models_outputs_as_the_doctor_shows():
 
 
 def test_data_whose_classes_the_model_does_not_know_is_refused():
-    with pytest.raises(Problem, match="none of the model's"):
+    with pytest.raises(HardcaseError, match="none of the model's"):
         Context.of(hc.Subject(nn.Identity(), classes=("moth", "0", "bee")), toy_images(4), "pgd")
 
 
@@ -78,7 +78,7 @@ def edited(run, **entries):
 def test_a_judge_of_the_searchs_lineage_is_refused_before_anything_is_loaded(run, entries):
     images = {"test": toy_images(8), "train": toy_images(24)}
     request = JudgeRequest(features=["zoo:efficientnet-lite2"], images=images.__getitem__)
-    with pytest.raises(Problem, match="one model family, efficientnet-lite"):
+    with pytest.raises(HardcaseError, match="one model family, efficientnet-lite"):
         held_out.default_judge(edited(run, **entries), request)
 
 
@@ -90,7 +90,7 @@ def test_photographs_are_judged_by_a_network_that_took_no_part(run, monkeypatch)
     assert features_of(edited(run, **photographs)) == ("zoo:resnet50-imagenet",)
     assert features_of(run, ["timm:resnet18"]) == ("timm:resnet18",)
     monkeypatch.setattr(held_out, "fetched_classifiers", lambda: here[1:])
-    with pytest.raises(Problem, match="no network is on this machine") as error:
+    with pytest.raises(HardcaseError, match="no network is on this machine") as error:
         features_of(edited(run, **photographs))
     assert "hardcase fetch model" in error.value.fix
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hardcase.corruptions import CORRUPTIONS, corrupt, corruption
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.imaging import blur
 from tiny import global_state
 
@@ -106,12 +106,12 @@ def test_lengths_scale_with_the_image_unless_pixels_are_asked_for():
 
 def test_what_cannot_be_corrupted_is_told():
     x = pictures(2)
-    with pytest.raises(Problem, match="fog"):
+    with pytest.raises(HardcaseError, match="fog"):
         corruption("fogg")
     for severity in (5.5, float("nan")):
-        with pytest.raises(Problem, match="between 0 and 5"):
+        with pytest.raises(HardcaseError, match="between 0 and 5"):
             at(x, "fog", severity)
-    with pytest.raises(Problem, match="shape"):
+    with pytest.raises(HardcaseError, match="shape"):
         at(x[:, :2], "fog", 1)
     assert len(at(x[:0], "fog", 1)) == 0
 

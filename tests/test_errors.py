@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem, Raised, Unanswered, count_interrupt, file_member, guarded
+from hardcase.errors import HardcaseError, Raised, Unanswered, count_interrupt, file_member, guarded
 from hardcase.models.load import from_file
 from hardcase.models.subject import Subject
 from hardcase.testing.toys import Quarters
@@ -106,7 +106,7 @@ def test_the_users_own_interrupt_stays_one(handled):
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), torch.OutOfMemoryError(), Unanswered("late"), Problem("told")]
+    "error", [MemoryError(), torch.OutOfMemoryError(), Unanswered("late"), HardcaseError("told")]
 )
 def test_what_others_handle_passes_unchanged(error):
     with pytest.raises(type(error)) as caught, guarded("model"):
@@ -134,13 +134,13 @@ def test_a_supplied_generator_is_guarded():
         def forward(self, z, y):
             sys.exit(1)
 
-    with pytest.raises(Problem, match=r"generator Generator called sys.exit\(1\)"):
+    with pytest.raises(HardcaseError, match=r"generator Generator called sys.exit\(1\)"):
         UserGenerator(Generator())
 
 
 def test_a_file_that_exits_when_imported_is_named(folder):
     Path("leave.py").write_text("import sys\nsys.exit(0)\n")
-    with pytest.raises(Problem, match=r"leave\.py cannot be imported: SystemExit"):
+    with pytest.raises(HardcaseError, match=r"leave\.py cannot be imported: SystemExit"):
         from_file(Path("leave.py"), "make")
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, keys_of, reserved, stream
 
 NAMES = [f"data/test/{i:05d}" for i in range(400)]
@@ -103,7 +103,7 @@ def test_whole_numbers_are_even_and_bounded():
     high = torch.arange(1, 401)
     assert bool((numbers().integers(ROWS, high) < high).all())
     assert int(numbers().integers(ROWS, 2**31 - 1, (50,)).max()) > 2**30
-    with pytest.raises(Problem, match="below 0"):
+    with pytest.raises(HardcaseError, match="below 0"):
         numbers().integers(ROWS, 0)
 
 

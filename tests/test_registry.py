@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 from hardcase import methods, registry, searches, spaces
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.registry import Preset, method, names, part, parts, resolve
 from hardcase.spaces.latent import Latent
 from hardcase.testing.methods import toy_method
@@ -134,15 +134,15 @@ def test_a_decorated_part_of_a_file_keeps_its_row(file):
 
 
 def test_what_a_file_or_the_registry_lacks_is_said(file):
-    with pytest.raises(Problem, match=r"(?s)no function 'pull'.*push"):
+    with pytest.raises(HardcaseError, match=r"(?s)no function 'pull'.*push"):
         resolve("method", f"{file}:pull")
-    with pytest.raises(Problem, match=r"(?s)no preset of push 'fa'.*try: far"):
+    with pytest.raises(HardcaseError, match=r"(?s)no preset of push 'fa'.*try: far"):
         resolve("method", f"{file}:push@fa")
-    with pytest.raises(Problem, match="there is no file"):
+    with pytest.raises(HardcaseError, match="there is no file"):
         resolve("method", "nowhere.py:push")
-    with pytest.raises(Problem, match=r"(?s)no method 'sinvat'.*try: sinvad"):
+    with pytest.raises(HardcaseError, match=r"(?s)no method 'sinvat'.*try: sinvad"):
         resolve("method", "sinvat")
-    with pytest.raises(Problem, match=r"(?s)no kind of part 'methods'.*try: method"):
+    with pytest.raises(HardcaseError, match=r"(?s)no kind of part 'methods'.*try: method"):
         resolve("methods", "pgd")
 
 
@@ -150,7 +150,9 @@ def test_two_parts_cannot_share_a_name(tmp_path, file):
     resolve("method", f"{file}:push")
     other = tmp_path / "other.py"
     other.write_text(FILE)
-    with pytest.raises(Problem, match=r"two parts of kind method .*'push'.*mine.py.*other.py"):
+    with pytest.raises(
+        HardcaseError, match=r"two parts of kind method .*'push'.*mine.py.*other.py"
+    ):
         resolve("method", f"{other}:push")
 
 
@@ -162,11 +164,13 @@ def test_an_installed_package_offers_parts(tmp_path, monkeypatch):
     assert resolve("method", "shove")().name == "shove"
     points.write_text("[hardcase.method]\nbroken = lost:plain\n")
     registry._loaded.discard("method")
-    with pytest.raises(Problem, match=r"method 'broken' of the entry point lost:plain called sys"):
+    with pytest.raises(
+        HardcaseError, match=r"method 'broken' of the entry point lost:plain called sys"
+    ):
         resolve("method", "broken")
     assert resolve("method", "pgd").name == "pgd", "nobody else imports it"
     assert "broken" in names("method")
-    with pytest.raises(Problem, match="broken"):
+    with pytest.raises(HardcaseError, match="broken"):
         resolve("method", "brokn")
 
 

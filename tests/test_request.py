@@ -2,7 +2,7 @@
 
 import pytest
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.request import GIVERS, Request, Settings, flag_values, refuse_unused, typed_settings
 
 WHOLE = {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}
@@ -47,7 +47,7 @@ def test_options_of_a_method_are_settings_and_a_name_alone_is_one():
 def test_two_values_of_one_giver_are_an_error_that_names_both(labels, told):
     request = Request().ask({"images": 8}, "flag", labels[0])
     request.ask({"images": 8}, "flag", labels[0])  # the same again is no contradiction
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         request.ask({"images": 9}, "flag", labels[1])
     assert all(word in caught.value.what for word in ("8", "9", *told))
 
@@ -78,13 +78,13 @@ def test_flags_set_the_keys_of_their_names():
 
 def test_a_setting_that_a_call_does_not_use_is_refused_with_the_nearest_one():
     refuse_unused({"samples": 3}, Settings.__annotations__, "hc.run")
-    with pytest.raises(Problem, match="samples"):
+    with pytest.raises(HardcaseError, match="samples"):
         refuse_unused({"sample": 3}, Settings.__annotations__, "hc.run")
 
 
 @pytest.mark.parametrize("by", ["hardcase.toml", "flag", "python"])
 def test_the_old_name_of_a_section_is_refused_with_the_new_one(by):
-    with pytest.raises(Problem, match=r"\[subject\] is now \[model\]"):
+    with pytest.raises(HardcaseError, match=r"\[subject\] is now \[model\]"):
         Request().ask({"subject": {"mean": [0.5]}}, by)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hardcase.campaign.record import Campaign
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.pgd import pgd
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Budget, ClassNames, Findings, Images
@@ -127,7 +127,7 @@ def test_only_the_seed_decides(images):
 
 @pytest.mark.parametrize("bad", [{}, {"count": 3, "per_class": 1}, {"count": 0}, {"per_class": -1}])
 def test_impossible_samples(images, bad):
-    with pytest.raises(Problem, match=r"sample takes either|at least 1 image"):
+    with pytest.raises(HardcaseError, match=r"sample takes either|at least 1 image"):
         images.sample(**bad)
-    with pytest.raises(Problem, match="count is 0"):
+    with pytest.raises(HardcaseError, match="count is 0"):
         images.first(0)

@@ -6,7 +6,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import hardcase as hc
-from hardcase_teams.lightning import HardestCallback
+from hardcase_teams.lightning import WorstOfKCallback
 
 
 class Digits(pl.LightningModule):
@@ -44,7 +44,7 @@ def main(epochs: int = 2) -> list[float]:
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[HardestCallback("scanner", draws=4)],  # the line
+        callbacks=[WorstOfKCallback("scanner", draws=4)],  # the line
     )
     trainer.fit(net, DataLoader(data, batch_size=64, shuffle=True))
     return net.losses

@@ -14,7 +14,7 @@ def main(epochs: int = 2) -> float:
         torch.nn.Conv2d(1, 8, 5, 2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(1152, 10)
     )
     optimiser = torch.optim.Adam(net.parameters(), 3e-3)
-    hard = hc.Hardest(net, "scanner", draws=4)
+    hard = hc.WorstOfK(net, "scanner", draws=4)
     for _ in range(epochs):
         for rows in torch.randperm(len(y)).split(64):
             images = hard(x[rows], y[rows])  # the line

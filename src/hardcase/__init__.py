@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     )
     from hardcase.attack import AttackedImages as AttackedImages, attack as attack
     from hardcase.conditions import Conditions as Conditions
-    from hardcase.errors import Problem as Problem
+    from hardcase.errors import HardcaseError as HardcaseError
     from hardcase.judges.verdicts import judge as judge
     from hardcase.models import zoo as zoo
     from hardcase.models.subject import Subject as Subject
     from hardcase.randomness import Rng as Rng
     from hardcase.repair import (
-        Hardest as Hardest,
         RepairRecipe as RepairRecipe,
         RepairResult as RepairResult,
+        WorstOfK as WorstOfK,
         repair as repair,
     )
     from hardcase.report import report as report

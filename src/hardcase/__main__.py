@@ -12,8 +12,8 @@ BUSY = 0.75
 
 
 def share_cores() -> None:
-    """Compute with one thread where other programs use the cores: threads that wait for each other
-    take many times as long there. No result depends on it.
+    """Compute with a single thread where other programs use the cores: there, threads that wait for
+    each other take many times as long. No result depends on it.
     """
     cores = os.cpu_count() or 1
     if "OMP_NUM_THREADS" in os.environ or not hasattr(os, "getloadavg"):

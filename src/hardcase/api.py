@@ -26,7 +26,7 @@ from hardcase.config import Config, chosen_method, task_of
 from hardcase.context import SEEDS, Context
 from hardcase.data.files import ImageSet, Stream
 from hardcase.data.sources import images_of, is_lazy, load, stream_of
-from hardcase.errors import NO_SEEDS, Problem
+from hardcase.errors import NO_SEEDS, HardcaseError
 from hardcase.judges.verdicts import finish
 from hardcase.models.health import Health, answers, check as _check
 from hardcase.request import Request, SearchSettings, Settings, refuse_unused
@@ -53,7 +53,7 @@ PARTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Witnesses:
-    """Networks that must keep the label where the subject leaves it.
+    """Networks that must keep the label where the model leaves it.
 
     Args:
         models: Objects or names; ``"default"``: three small networks trained on half of the
@@ -67,16 +67,16 @@ class Witnesses:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How a campaign is computed. Nothing but the sizes `shard` and `rounds` of a method with
+    """How a run is computed. Nothing but the sizes `shard` and `rounds` of a method with
     guides changes a finding.
 
     Args:
-        batch: Rows that a network is given in one call; None: what suits the device.
+        batch: Rows of a network call; None: a size that suits the device.
         shard: Seeds that are searched at once; None: what suits the device and the method.
         rounds: Shards that start from the same state of the guides; None: the method's.
         workers: Processes that search side by side.
         cluster: A Ray cluster, as ``--cluster`` names it.
-        watcher: Told how the run goes.
+        watcher: Called with the progress of the run.
     """
 
     batch: int | None = None
@@ -106,7 +106,7 @@ def search(
 
     Args:
         model: The network under test: a `torch.nn.Module` of any library (its normalisation is
-            read from it or found by trying the usual ones; `hc.Subject` says another), a function
+            read from it, or chosen by trying the usual ones; `hc.Subject` says another), a function
             of images, a name as ``--model`` takes it, or a table with either as its ``name`` and
             keys of ``[model]``.
         data: Labelled images to start from: `hc.Images`, a torch ``Dataset`` or ``DataLoader``, a
@@ -115,7 +115,7 @@ def search(
             are of the target class already, are left out.
         method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``;
             None: ``natural``, or ``natural-blackbox`` for a subject without gradients.
-        options: Options of a method that is given by name.
+        options: Options of the method, if `method` is a name.
         images: How many images to start from, the classes taking turns; None: all of `hc.Images`,
             100 of anything else.
         seed: Everything random follows from it.
@@ -126,25 +126,25 @@ def search(
             holds besides the seeds.
         execution: In which sizes it is computed; by default in those that suit the device.
         settings: ``target``, ``generator``, ``conditions``, ``map``, ``keep``, ``oracle``,
-            ``precision``, ``allow_low_accuracy`` ... (docs/reference/configuration.md). One that a
-            search in memory does not use is refused.
+            ``precision``, ``allow_low_accuracy`` ... (docs/reference/configuration.md). Settings
+            that a search in memory does not use are refused.
 
     Returns:
         The findings; `seed` is the position of the image that it began from.
 
     Raises:
-        Problem: If the arguments do not fit together, or no seed is classified correctly.
+        HardcaseError: If the arguments do not fit together, or no seed is classified correctly.
 
     Example:
         >>> import hardcase as hc
         >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> found = hc.search(toy_subject(), toy_images(8), method="pgd", seed=1)
-        >>> len(found) > 0 and bool((found.predicted != found.expected).all())
+        >>> failures = hc.search(toy_subject(), toy_images(8), method="pgd", seed=1)
+        >>> len(failures) > 0 and bool((failures.predicted != failures.expected).all())
         True
     """
     refuse_unused(settings, SearchSettings.__annotations__, "hc.search")
     if execution is not None and (execution.workers > 1 or execution.cluster is not None):
-        raise Problem(
+        raise HardcaseError(
             "hc.search computes in this process; workers and a cluster belong to hc.run.",
             fix="hc.run(...), or an Execution without them",
         )
@@ -170,14 +170,14 @@ def search(
         elsewhere = " of another class than the target"
     rows = right.nonzero().squeeze(1)
     if not len(rows):
-        raise Problem(
+        raise HardcaseError(
             f"no seed{elsewhere} is classified correctly: nothing to search from.", code=NO_SEEDS
         )
     plan = plan_of(context)
-    found = search_campaign(
+    result = search_campaign(
         context.campaign, chosen.take(rows), plan.budget, shard=plan.shard, rounds=plan.rounds
     )
-    return found.findings.reseeded(rows)
+    return result.findings.reseeded(rows)
 
 
 def run(
@@ -197,12 +197,13 @@ def run(
     execution: Execution | None = None,
     **settings: Unpack[Settings],
 ) -> Run:
-    """Measure how often `model` fails on all of `data`, search some of it, check what was found.
+    """Measure how often `model` fails on all of `data`, search a sample of it for failures, check
+    each failure.
 
     Args:
         model, data, method, options, seed: As for `search`; the method ``"none"`` measures alone.
         budget, peers, witnesses, train: As for `search`.
-        out: A folder that does not exist yet or is empty; None: the next free one of
+        out: A folder that does not exist yet or is empty; None: the next free name
             ``runs/METHOD-DATA-SEED``.
         images: How many images to search from; None: 60.
         baseline: Models, names of models, or folders of runs with which the failure rate is
@@ -216,7 +217,7 @@ def run(
         logged.
 
     Raises:
-        Problem: If the arguments do not fit together or the model does not answer sensibly.
+        HardcaseError: If the arguments do not fit together or the model does not answer sensibly.
 
     Example:
         >>> import tempfile
@@ -246,14 +247,14 @@ def run(
     )
     folder = folder_for(context.config, out)
     watcher = (execution or Execution()).watcher
-    done = conduct(context, folder, nullcontext(watcher), say=_log.warning)
+    done = conduct(context, folder, nullcontext(watcher), log=_log.warning)
     _log.warning("the run is in %s", folder)
     return done
 
 
 def folder_for(config: Config, given: str | Path | None) -> Path:
-    """The folder that was named, if nothing is in it; else the first free one of
-    ``runs/METHOD-DATA-SEED``, ``...-2``, ...
+    """The named folder, if it is empty; without a name the first free of ``runs/METHOD-DATA-SEED``,
+    ``...-2``, ...
     """
     if given is not None:
         refuse_used(Path(given))
@@ -273,20 +274,20 @@ def conduct(
     watching: AbstractContextManager[Watcher],
     *,
     again: bool = False,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Run:
-    """Take a run through its phases: measure, search, check. What a later phase needs is made when
-    it begins; what is wrong with it by name is told before the first one does.
+    """Take a run through its phases: measure, search, check. Parts of a later phase are built when
+    it begins; wrong names are reported before the first phase.
 
     Args:
-        context: What the run is made of.
+        context: Model, data, method and settings of the run.
         folder: Where the run goes; with `again`, where it was begun.
-        watching: Opens what is told how the run goes, and closes it when it is over.
+        watching: A context manager that yields the run's watcher.
         again: Go on with what the folder holds.
-        say: Told why a run was not checked.
+        log: Called with the reason why a run was not checked.
 
     Returns:
-        The run, with the phases that came to their end before it was asked to stop.
+        The run, with the phases that ended before it was stopped.
     """
     with watching as watcher:
         plan = measure_plan(context)
@@ -303,7 +304,7 @@ def conduct(
         if searched:
             with store.writing():
                 watcher.enter("check", store.record())
-                _check_findings(context, store, say)
+                _check_findings(context, store, log)
         return Run(store)
 
 
@@ -324,10 +325,10 @@ def _search(context: Context, store: Store, watcher: Watcher) -> bool:
     try:
         with phases.failing_is_stored(store, "search"):
             return start.search(plan_of(context), store, watcher)
-    except Problem as problem:
+    except HardcaseError as problem:
         if problem.code != NO_SEEDS:
             raise
-        watcher.say(problem.what)  # what was measured stands
+        watcher.log(problem.what)  # what was measured stands
         phases.set_phase(store, "search", phases.phase("skipped", problem.what))
         return True
 
@@ -346,15 +347,15 @@ def keep_measured(context: Context, run: Run, images: ImageSet) -> None:
         stored = beside_runs(run, measured, context.stored_baselines)
     more: dict[str, Any] = {}
     if context.conditions is not None:
-        asked = {name: getattr(context.conditions, name) for name in ("rare", "worst")}
-        more = extremes(measured, context.measurement, images, **asked)
+        names = {name: getattr(context.conditions, name) for name in ("rare", "worst")}
+        more = extremes(measured, context.measurement, images, **names)
     risk = {**risk, "baselines": [*models, *stored]}
     run.store.write_record({**run.record, "risk": risk, **more})
     keep_shown(run, measured, context.measurement, images)
 
 
-def _check_findings(context: Context, store: Store, say: Callable[[str], None]) -> None:
-    """Measure the coverage that was asked for, and judge what was found."""
+def _check_findings(context: Context, store: Store, log: Callable[[str], None]) -> None:
+    """Measure the requested coverage, and judge the failures."""
     done = Run(store)
     if phases.status_of(done.record, "check") in ("done", "skipped"):
         return
@@ -370,17 +371,17 @@ def _check_findings(context: Context, store: Store, say: Callable[[str], None]) 
             heard = list[str]()
             done = finish(
                 done,
-                say=heard.append,
+                log=heard.append,
                 device=context.device,
                 progress=context.progress,
                 images=context.labelled,
             )
             for text in heard:
-                say(text)
+                log(text)
             why = heard[-1] if heard and done.verdicts is None else ""
-        said = phases.phase("skipped", why) if why else phases.phase("done")
+        status = phases.phase("skipped", why) if why else phases.phase("done")
         elapsed = round(monotonic() - began, 3)
-        phases.set_phase(store, "check", {**said, "elapsed": elapsed})
+        phases.set_phase(store, "check", {**status, "elapsed": elapsed})
 
 
 def resume(
@@ -400,10 +401,10 @@ def resume(
         data: The images to start from, if the run was started from Python.
         trust: Execute what the folder names, though it was not started from this account.
         execution: How it is computed; only its watcher counts in a run started by name.
-        arguments: What else `run` was given, if the run was started from Python.
+        arguments: The other arguments of `run`, if the run was started from Python.
 
     Raises:
-        Problem: If the model or the data are not those the run began with.
+        HardcaseError: If the model or the data are not those the run began with.
 
     Example:
         >>> import tempfile
@@ -411,15 +412,15 @@ def resume(
         >>> from hardcase.testing.toys import toy_images, toy_subject
         >>> folder = tempfile.mkdtemp()
         >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
-        >>> given = {"method": "pgd", "judge": False}
-        >>> hc.resume(folder, toy_subject(), toy_images(8), **given).record["complete"]
+        >>> how = {"method": "pgd", "judge": False}
+        >>> hc.resume(folder, toy_subject(), toy_images(8), **how).record["complete"]
         True
     """
     folder = Path(folder)
     watcher = (execution or Execution()).watcher
     record, notes = start.reopen(folder)
     for text in notes:
-        watcher.say(text)
+        watcher.log(text)
     values = Store(folder).settings()
     if values:
         request = Request().ask(values, "hardcase.toml").ask(arguments, "python")
@@ -428,20 +429,20 @@ def resume(
         require(config.model_dump(), folder, trusted=trust)
         context = Context(config)
     elif subject is None or data is None:
-        raise Problem(
+        raise HardcaseError(
             f"{folder} was started from Python, so its model cannot be found by name.",
-            fix="hc.resume(folder, subject, data, ...) with what hc.run was given",
+            fix="hc.resume(folder, model, data, ...) with what hc.run was given",
         )
     else:
-        settings = {name: one for name, one in arguments.items() if name not in PARTS}
+        settings = {name: value for name, value in arguments.items() if name not in PARTS}
         refuse_unused(settings, Settings.__annotations__, "hc.resume")
-        parts = {name: one for name, one in arguments.items() if name in PARTS}
+        parts = {name: value for name, value in arguments.items() if name in PARTS}
         context = context_of(subject, data, settings, execution=execution, measured=True, **parts)
-    return conduct(context, folder, nullcontext(watcher), again=True, say=_log.warning)
+    return conduct(context, folder, nullcontext(watcher), again=True, log=_log.warning)
 
 
 def check(subject: Any, data: Any, *, allow_low_accuracy: bool = False) -> Health:
-    """Does this subject answer sensibly on these images?
+    """Check that a model answers sensibly on these images.
 
     Args:
         subject: The network under test, in any of the forms that `search` takes.
@@ -449,7 +450,7 @@ def check(subject: Any, data: Any, *, allow_low_accuracy: bool = False) -> Healt
         allow_low_accuracy: Accept a subject that is hardly better than chance.
 
     Raises:
-        Problem: With what is wrong and what to do about it.
+        HardcaseError: With what is wrong and what to do about it.
 
     Example:
         >>> import hardcase as hc
@@ -506,48 +507,50 @@ def context_of(
     Args:
         subject, data, method, options, images, seed, budget, peers: As for `run`.
         witnesses, train, baseline, execution: As for `run`.
-        settings: Those of `run` that are no arguments of their own.
-        measured: All images are measured, and some of them searched from.
+        settings: Settings of `run` that have no argument.
+        measured: All images are measured, and a sample of them is searched.
     """
     request = _request(
         settings or {}, seed=seed, budget=budget, execution=execution, witnesses=witnesses
     )
     if images is not None and images < 1:
-        raise Problem(f"images is {images}; it must be at least 1.")
+        raise HardcaseError(f"images is {images}; it must be at least 1.")
     models = witnesses.models if isinstance(witnesses, Witnesses) else witnesses
     built = method if method is not None and not isinstance(method, str) else None
     wanted = request.values
     named_only = (options, wanted.get("generator"), wanted.get("target"))
     if built is not None and any(value not in (None, {}) for value in named_only):
-        raise Problem(
+        raise HardcaseError(
             "options, generator and target belong to a method given by name; this one is built."
         )
     stated = dict(subject) if isinstance(subject, Mapping) else {"name": subject}
     subject = stated.pop("name", None)
     request.ask({"model": stated}, "python")
     others = {"peers": tuple(peers), "baseline": tuple(_several(baseline))}
-    for name in [name for name in others if all(isinstance(one, str) for one in others[name])]:
+    for name in [name for name in others if all(isinstance(entry, str) for entry in others[name])]:
         request.ask({name: others.pop(name) or None}, "python")
-    given: dict[str, Any] = {
+    objects: dict[str, Any] = {
         "peers": others.get("peers", ()),
         "baselines": others.get("baseline", ()),
         "witnesses": models if isinstance(models, str | None) else tuple(_several(models)),
     }
-    if all(one is None or isinstance(one, str) for one in (subject, data)):
+    if all(entry is None or isinstance(entry, str) for entry in (subject, data)):
         request.ask({"model": subject, "data": data, "images": images}, "python")
         chosen = method or _chosen(request.values)
         request.ask(
             {"method": {**(options or {}), "name": getattr(chosen, "name", chosen)}}, "python"
         )
         train = _training_images(None, train)
-        return Context(request.config(), method=built, train=train, **given)
+        return Context(request.config(), method=built, train=train, **objects)
     data = _with_claims(data, str(wanted.get("task", "auto")))
     source, rest = _data_of(data, images, wanted, whole=measured)
     network = subject
     if not isinstance(subject, str):
-        some = sample_of(source)
-        kind = "classes" if not claim_context(some.context) else _task(wanted.get("task"), some)
-        network = task_named(kind).wrap(subject, some, stated)
+        sampled = sample_of(source)
+        kind = (
+            "classes" if not claim_context(sampled.context) else _task(wanted.get("task"), sampled)
+        )
+        network = task_named(kind).wrap(subject, sampled, stated)
     if measured and images is not None:
         request.ask({"images": images}, "python")
     return Context.of(
@@ -559,19 +562,19 @@ def context_of(
         some=measured,
         rest_trains=measured and train is None and not isinstance(data, str | Images),
         request=request,
-        **given,
+        **objects,
     )
 
 
-def _several(given: Any) -> Sequence[Any]:
-    """What was given alone or in a sequence."""
-    if given is None:
+def _several(values: Any) -> Sequence[Any]:
+    """A list of arguments that may also be a single value."""
+    if values is None:
         return ()
-    return given if isinstance(given, list | tuple) else (given,)
+    return values if isinstance(values, list | tuple) else (values,)
 
 
 def _training_images(rest: Any, given: Any) -> Any:
-    """The training images that were given, or what the data holds besides."""
+    """The training images that the caller passed, else those of the data."""
     if isinstance(given, str):
         return load(given, split="train")
     return rest if given is None else images_of(given)
@@ -600,8 +603,8 @@ def _task(wanted: str | None, data: Any) -> Task:
 def _data_of(
     data: Any, count: int | None, settings: Mapping[str, Any], *, whole: bool
 ) -> tuple[ImageSet, ImageSet | None]:
-    """The images to search from, or, `whole`, all that are measured; and what the data holds
-    besides. Only what is searched from is decoded.
+    """The images to search (with `whole` all images to measure), and the training images of the
+    data. Only what is searched from is decoded.
     """
     seed = settings.get("seed", 0)
     if isinstance(data, str):
@@ -620,8 +623,8 @@ def _data_of(
     if whole:
         return source, None
     chosen = source.sample(count=min(count or SEEDS, len(source)), seed=seed)
-    taken = set(chosen.id)
-    others = torch.tensor([i for i, name in enumerate(source.id) if name not in taken]).long()
+    chosen_ids = set(chosen.id)
+    others = torch.tensor([i for i, name in enumerate(source.id) if name not in chosen_ids]).long()
     return chosen.held(), source.take(others) if len(others) else None
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from hardcase.campaign.in_memory import search
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import device_of, in_evaluation_mode
 from hardcase.registry import resolve
 from hardcase.tensors import digest_tensors, from_bytes, length, to_bytes
@@ -20,14 +20,14 @@ __all__ = ["AttackedImages", "attack"]
 
 
 class AttackedImages(NamedTuple):
-    """What an attack made of some images.
+    """The result of an attack on a batch of images.
 
     Args:
-        images: The failing variant of each image; where none was found, the image itself.
+        images: The failing variant of each image; where the attack failed, the image itself.
         success: Whether the model misreads it.
         distances: The L2 norm of each change.
-        rounding: The largest change that the given images went through before the attack: they
-            were not on the grid of 8 bits.
+        rounding: The largest change by rounding the input images to the grid of 8
+            bits, before the attack.
     """
 
     images: Float[Tensor, "n c h w"]
@@ -48,9 +48,10 @@ def attack(
     """Attack a batch of images, as `foolbox` and `torchattacks` do.
 
     Differences from those: images lie on the grid of 8 bits, before, inside and after the attack,
-    so what is returned is what a PNG can hold; an image ends at its first failure (or at its
-    nearest, where the method looks for one); an image that the model misreads as it is counts as a
-    success at distance 0. A module is asked itself, in evaluation mode, with images in [0, 1].
+    so a PNG can hold the result exactly; an image ends at its first failure (or at its nearest,
+    where the method minimises the distance); an image that the model misreads before the attack
+    counts as a success at distance 0. A module is called directly, in evaluation mode, with images
+    in [0, 1].
 
     Args:
         model: A network of normalised inputs inside, or an `hc.Subject`.
@@ -58,26 +59,26 @@ def attack(
         y: Their labels.
         method: A name from ``hardcase list methods`` that needs nothing but the model, or a recipe.
         seed: Everything random follows from it.
-        options: Options of a method that is given by name.
+        options: Options of the method, if `method` is a name.
 
     Raises:
-        Problem: If the method needs more than a model (``hc.search`` gives it), or does not have
-            one of the options.
+        HardcaseError: If the method needs more than a model (``hc.search`` gives it), or lacks an
+            option.
 
     Example:
         >>> import hardcase as hc
         >>> from hardcase.testing.toys import toy_images, toy_subject
         >>> images = toy_images(8)
-        >>> found = hc.attack(toy_subject().net, images.x / 255, images.y, epsilon=0.3)
-        >>> found.images.shape == images.x.shape, bool(found.success.any())
+        >>> result = hc.attack(toy_subject().net, images.x / 255, images.y, epsilon=0.3)
+        >>> result.images.shape == images.x.shape, bool(result.success.any())
         (True, True)
     """
     recipe = _recipe(method, tuple(x.shape[1:]), options) if isinstance(method, str) else method
-    asked = _model_of(model)
+    model_in_unit_range = _model_of(model)
     images = to_bytes(x).cpu()
     start = from_bytes(images).to(x.device)
     with torch.no_grad():
-        logits = asked(start).logits
+        logits = model_in_unit_range(start).logits
     wrong = (logits.argmax(1) != y.to(logits.device)).cpu()
     right = (~wrong).nonzero().squeeze(1)
     result = images.clone()
@@ -86,12 +87,12 @@ def attack(
         classes = tuple(map(str, range(logits.shape[1])))
         seeds = Images(images, y.cpu(), names, classes, name="attack").take(right)
         keep = "first" if recipe.until == "first" else "best"
-        found = search(asked, recipe, seeds, seed=seed, keep=keep).findings
-        result[right[found.seed]] = found.x
-        wrong[right[found.seed]] = True
-    made = from_bytes(result).to(x.device)
-    change = length((made - start).flatten(1))
-    return AttackedImages(made, wrong.to(x.device), change, float((start - x).abs().max()))
+        findings = search(model_in_unit_range, recipe, seeds, seed=seed, keep=keep).findings
+        result[right[findings.seed]] = findings.x
+        wrong[right[findings.seed]] = True
+    images_out = from_bytes(result).to(x.device)
+    change = length((images_out - start).flatten(1))
+    return AttackedImages(images_out, wrong.to(x.device), change, float((start - x).abs().max()))
 
 
 def _recipe(name: str, shape: tuple[int, ...], options: Mapping[str, Any]) -> Method:
@@ -99,7 +100,7 @@ def _recipe(name: str, shape: tuple[int, ...], options: Mapping[str, Any]) -> Me
     part = resolve("method", name)
     missing = [given for given in part.given if given not in ("shape", "target")]
     if missing:
-        raise Problem(
+        raise HardcaseError(
             f"method {name!r} needs {', '.join(missing)}, which tensors alone do not give.",
             fix=f'hc.search(model, data, method="{name}")',
         )
@@ -109,7 +110,7 @@ def _recipe(name: str, shape: tuple[int, ...], options: Mapping[str, Any]) -> Me
 
 
 def _model_of(model: nn.Module | Model) -> Model:
-    """A model as it is; of a bare network, one that asks it itself."""
+    """The model; for a bare network, a model that calls it with images in [0, 1]."""
     if isinstance(model, nn.Module) and not hasattr(model, "offers"):
         return _AsItIs(model)
     return cast("Model", model)
@@ -130,6 +131,6 @@ class _AsItIs:
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
     ) -> Answer:
         if taps:
-            raise Problem("an attack reads no layers.", fix="hc.search(model, data, ...)")
+            raise HardcaseError("an attack reads no layers.", fix="hc.search(model, data, ...)")
         with in_evaluation_mode(self.net):
             return Answer(self.net(x).float(), {})

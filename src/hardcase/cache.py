@@ -1,4 +1,4 @@
-"""Where data and networks are kept, and how a file is written so that nobody sees half of it."""
+"""The folder of cached data and networks, and writing of files that no reader sees half written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hardcase.errors import INTERNAL, Problem
+from hardcase.errors import INTERNAL, HardcaseError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,7 @@ def cache_folder() -> Path:
             return Path(named).expanduser().absolute()
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hardcase"
     except RuntimeError as error:
-        raise Problem(
+        raise HardcaseError(
             "this user has no home folder to keep data and networks in.", fix="HARDCASE_CACHE=DIR"
         ) from error
 
@@ -47,25 +47,25 @@ def named_path(text: str) -> Path:
         return path
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise Problem(f"{text[:80]!r} cannot be opened: {why}.") from error
+        raise HardcaseError(f"{text[:80]!r} cannot be opened: {why}.") from error
     return regular(path)
 
 
 def regular(path: Path) -> Path:
     """`path`, unless it is a pipe, a socket or a device, which could be waited for without end."""
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-        raise Problem(f"{path} is neither a file nor a folder.")
+        raise HardcaseError(f"{path} is neither a file nor a folder.")
     return path
 
 
 def unpacked(path: Path, least: int = 2**30) -> int:
-    """Bytes, at most, to which a file may unfold; a few of them can stand for any number."""
+    """Bytes, at most, to which a file may unfold: compressed data can stand for any number."""
     return SPREAD * path.stat().st_size + least
 
 
 @contextmanager
 def open_npz(path: Path) -> Iterator[NpzFile]:
-    """The arrays of an npz file, each read when it is asked for; nothing is unpickled."""
+    """The arrays of an npz file, each read at its first use; nothing is unpickled."""
     import numpy as np
 
     most = unpacked(regular(path))
@@ -83,8 +83,8 @@ def open_npz(path: Path) -> Iterator[NpzFile]:
 def parquet_groups(
     file: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str] | None, most: int
 ) -> Iterator[pa.Table]:
-    """Row groups of a file, unless they unfold to more than `most` bytes: a few bytes of Parquet
-    can stand for more rows than any memory takes, by compression or by repetition.
+    """Row groups of a file, unless they unfold to more than `most` bytes: a small Parquet file can
+    stand for more rows than any memory takes, by compression or by repetition.
     """
     import pyarrow as pa
 
@@ -134,11 +134,11 @@ def turn(path: Path, *, wait: bool = True) -> Iterator[bool]:
 def write_atomically(
     path: Path, content: bytes | Callable[[Path], None], *, flush: bool = True
 ) -> Path:
-    """Write `content` to `path` so that the file appears whole or not at all; returns `path`.
+    """Write `content` to `path` so that the file appears complete or not at all; returns `path`.
 
     Args:
-        path: Its folder is made where it is missing.
-        content: The bytes, or a function that writes them to the temporary path it is given.
+        path: Its folder is created if it is missing.
+        content: The bytes, or a function that writes them to a temporary path.
         flush: Whether the file must outlive a power cut; without it, it outlives the process.
     """
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(6)}{path.suffix}")
@@ -157,7 +157,7 @@ def write_atomically(
         if isinstance(error, OSError):
             raise unwritable(path, error) from error
         if isinstance(error, MemoryError):
-            raise Problem(
+            raise HardcaseError(
                 f"the memory ran out while {path} was written.",
                 "Shards that were finished are stored.",
                 fix="fewer workers or a smaller batch_size, then go on",
@@ -192,7 +192,7 @@ def _flush(path: Path) -> None:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a file's name is one that `write_atomically` uses before a file is whole."""
+    """Whether a file has a temporary name of `write_atomically`."""
     return re.fullmatch(r"\..+-[0-9a-f]{12}(\.[^.]*)?", path.name) is not None
 
 
@@ -219,9 +219,9 @@ def free(base: Path) -> Path:
     return next(path for path in chain([base], others) if not path.exists())
 
 
-def unwritable(path: Path, error: OSError) -> Problem:
+def unwritable(path: Path, error: OSError) -> HardcaseError:
     """The problem of a file that cannot be written."""
-    return Problem(
+    return HardcaseError(
         f"cannot write {path}: {error.strerror or error}.",
         "Nothing was left behind under that name.",
         fix="free some space, or choose a writable folder (--out DIR for runs, HARDCASE_CACHE=DIR"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hardcase import registry
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.registry import CATALOGUE, ROOMS, Part, citation_key, options_of
 
 OWN = ("hardcase.", "hardcase_teams.")
@@ -25,9 +25,9 @@ REFERENCES = CATALOGUE.with_name("references.bib")
 _SECTIONS = ("Args:", "Returns:", "Raises:", "Example:", "Examples:", "Yields:", "Note:")
 
 
-def definition_of(made: Callable[..., Any]) -> str:
-    """The second paragraph of a docstring in one line, unless a section begins there."""
-    paragraphs = (inspect.getdoc(made) or "").split("\n\n")
+def definition_of(factory: Callable[..., Any]) -> str:
+    """The second paragraph of a docstring in a line, unless a section begins there."""
+    paragraphs = (inspect.getdoc(factory) or "").split("\n\n")
     if len(paragraphs) < 2 or paragraphs[1].startswith(_SECTIONS):
         return ""
     return " ".join(paragraphs[1].split())
@@ -76,7 +76,7 @@ def row_of(part: Part, measured: Mapping[str, Any] | None = None) -> dict[str, A
 
 
 def build_catalogue() -> dict[str, Any]:
-    """The whole catalogue as plain values: rows by kind, metrics, and the BibTeX by key."""
+    """The catalogue as plain values: rows by kind, metrics, and the BibTeX by key."""
     from hardcase.statistics import METRICS
     from hardcase.testing.methods import method_facts, search_facts
     from hardcase.testing.parts import space_facts
@@ -88,7 +88,9 @@ def build_catalogue() -> dict[str, Any]:
     for part in (part for kind in ROOMS for part in _own(kind)):
         for text in filter(lambda text: text.startswith("@"), part.cite):
             if entries.setdefault(citation_key(text), text) != text:
-                raise Problem(f"two parts state the citation {citation_key(text)!r} differently.")
+                raise HardcaseError(
+                    f"two parts state the citation {citation_key(text)!r} differently."
+                )
     return {
         **tables,
         "metrics": [asdict(metric) for metric in METRICS],
@@ -114,13 +116,13 @@ def citations() -> dict[str, str]:
 
 
 def bibtex(keys: Iterable[str]) -> str:
-    """The BibTeX entries of `keys`, each once, in the order given.
+    """The BibTeX entries of `keys`, each once, in the order of `keys`.
 
     The key of a method's first source brings the others of the method with it: runs of earlier
-    versions stored only that one.
+    versions stored only the first.
 
     Raises:
-        Problem: If no part has such a citation.
+        HardcaseError: If no part has such a citation.
     """
     entries = citations()
     together = {row["cite"][0]: row["cite"] for row in registry.rows("methods") if row["cite"]}

@@ -1,7 +1,7 @@
-"""Distributions beside this one, by entry points: ``hardcase.verbs`` (functions or typer
-applications), ``hardcase.studies`` (for ``hardcase reproduce``), ``hardcase.readers`` (of what
-people answered, and who asks them). Nothing is imported before it is used, and nothing here imports
-torch.
+"""Companion distributions, by entry points: ``hardcase.verbs`` (functions or typer
+applications), ``hardcase.studies`` (for ``hardcase reproduce``), ``hardcase.readers`` (people's
+answers, and studies that collect them). Nothing is imported before it is used, and nothing here
+imports torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hardcase.errors import Problem, choice, file_member, guarded
+from hardcase.errors import HardcaseError, choice, file_member, guarded
 
 _KNOWN = {
     "study": "People rate what was found; their answers confirm failures and calibrate the judge.",
@@ -27,8 +27,8 @@ _KNOWN = {
     "fetch": "Fetch networks that others have trained, by name.",
     "card": "Write what a run shows of a model: a model card, a release record, a comment.",
 }
-"""Verbs of the distributions that are developed with this one, with their lines of help, which are
-shown whether they are installed or not."""
+"""Verbs of the companion distributions in this repository, with their help, which is shown even if
+they are not installed."""
 _EXTRAS = {"study": "study", "card": "teams", "fetch": "teams"}
 """What installs the libraries that a verb needs; all others are in studies."""
 _LIBRARIES = {"study": ("starlette", "uvicorn")}
@@ -56,7 +56,7 @@ def load_verb(name: str) -> Any:
 
 
 def _loaded(point: EntryPoint) -> Any:
-    """What an entry point names; whatever its import does is told by the name of the point."""
+    """The object that an entry point names; errors of its import name the entry point."""
     with guarded(f"importing {point.value} for {point.name!r}"):
         return point.load()
 
@@ -72,11 +72,11 @@ def reader() -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperStudy:
-    """One line of ``hardcase list experiments``.
+    """A line of ``hardcase list experiments``.
 
     Args:
         name: What ``hardcase reproduce`` calls it.
-        summary: What it measures, in one line.
+        summary: What it measures, in a line.
         paper: Where it was published, or "ours".
         needs: The smallest data it makes sense on.
     """
@@ -98,7 +98,7 @@ def studies() -> dict[str, PaperStudy]:
         try:
             with guarded(f"importing experiment {name!r} of the entry point {point.value}"):
                 package = import_module(point.module.partition(".")[0])
-        except Problem as problem:  # the others can still be listed
+        except HardcaseError as problem:  # the others can still be listed
             studies[name] = PaperStudy(name=name, summary=problem.what)
             continue
         described: Mapping[str, PaperStudy] = getattr(package, "STUDIES", {})
@@ -107,7 +107,7 @@ def studies() -> dict[str, PaperStudy]:
 
 
 def find(name: str) -> Callable[[Any], Any]:
-    """The function of the study called `name`, or of a file of one's own: ``file.py:function``."""
+    """The function of the study `name`, or of a user's file: ``file.py:function``."""
     path, _, member = name.rpartition(":")
     if path.endswith(".py"):
         experiment: Callable[[Any], Any] = file_member(Path(path), member)
@@ -120,10 +120,10 @@ def find(name: str) -> Callable[[Any], Any]:
 
 
 def _studies() -> dict[str, EntryPoint]:
-    found = {point.name: point for point in entry_points(group="hardcase.studies")}
-    if not found:
+    studies = {point.name: point for point in entry_points(group="hardcase.studies")}
+    if not studies:
         raise _not_installed("repeating a published experiment", "studies")
-    return found
+    return studies
 
 
 def teams_module(name: str, what: str, extra: str) -> ModuleType:
@@ -136,8 +136,8 @@ def teams_module(name: str, what: str, extra: str) -> ModuleType:
         raise _not_installed(what, extra) from error
 
 
-def _not_installed(what: str, extra: str, library: str = "") -> Problem:
-    return Problem(
+def _not_installed(what: str, extra: str, library: str = "") -> HardcaseError:
+    return HardcaseError(
         f"{what} needs {library or f'what the extra {extra!r} brings'}, which is not installed.",
         fix=f"pip install 'hardcase[{extra}]', or from a clone: pip install './hardcase[{extra}]'",
     )

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from hardcase.cache import named_path
-from hardcase.errors import Problem, choice, likely_factory, names_in
+from hardcase.errors import HardcaseError, choice, likely_factory, names_in
 from hardcase.registry import Part, refuse_bare_file, rows
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class _Section(BaseModel):
 
 
 class ModelConfig(_Section):
-    """The model by its name, how it wants its images and how it is asked."""
+    """The model: its name, the preprocessing of its images, and the settings of its calls."""
 
     name: str
     """zoo:NAME, file.py:factory, weights@file.py:factory, timm:NAME ..."""
@@ -67,7 +67,7 @@ class ModelConfig(_Section):
         "binary-first",
         "binary-sigmoid-first",
     ] = "auto"
-    """What the model returns; the binary ones are one output for two classes."""
+    """What the model returns. The binary kinds have one output for two classes."""
     channels: Literal["rgb", "bgr", "grey", "colour", "last"] = "rgb"
     """What it wants of the channels."""
     classes: tuple[str, ...] = ()
@@ -77,11 +77,11 @@ class ModelConfig(_Section):
     rate: float | None = Field(None, gt=0)
     """Requests per second, at most, of all workers together."""
     timeout: float | None = Field(None, gt=0)
-    """Seconds for one answer; 30 for servers, no limit for others."""
+    """Seconds per call: 30 for servers, no limit for others."""
     label_only: bool = False
     """Use nothing but the predicted label."""
     threshold: float = Field(0.5, gt=0, lt=1)
-    """Of taggers, detectors and segmenters: probability from which on something is said."""
+    """Of taggers, detectors and segmenters: least probability of a claim."""
 
     def with_name(self, name: str) -> ModelConfig:
         """Return the same settings for another model."""
@@ -99,7 +99,7 @@ class ModelConfig(_Section):
 
 
 class BudgetConfig(_Section):
-    """What a search may spend; without them the method's own."""
+    """The budget of a search, by default that of the method."""
 
     queries: int | None = Field(None, ge=1)
     gradients: int | None = Field(None, ge=1)
@@ -113,7 +113,7 @@ class CampaignConfig(_Section):
     """Sizes that are chosen by the device and the method, and the witnesses' margin."""
 
     shard: int | None = Field(None, ge=1)
-    """Seeds that are searched at once."""
+    """Images that are searched at once."""
     round: int | None = Field(None, ge=1)
     """Shards that start from the same state of the guides."""
     tile: int | None = Field(None, ge=1)
@@ -132,7 +132,7 @@ class LimitsConfig(_Section):
     risk: Share | None = None
     """Failure rate under the declared conditions, at most."""
     margin: Share = 0.01
-    """By how much the failure rate may exceed the baseline's."""
+    """Allowed excess of the failure rate over the baseline's."""
     class_risk: Share | None = None
     """Failure rate of every class, at most."""
     classes: dict[str, Share] = {}
@@ -142,7 +142,7 @@ class LimitsConfig(_Section):
     accepted_rate: Share | None = None
     """Searched images with an accepted failure, at most."""
     high_confidence_rate: Share | None = None
-    """Searched images with an accepted failure made with high confidence, at most."""
+    """Searched images with an accepted high-confidence failure, at most."""
     witnessed_rate: Share | None = None
     """Searched images with a witnessed failure, at most."""
     slices: dict[str, Share] = {}
@@ -173,9 +173,9 @@ class Config(_Section):
     data: str
     method: MethodConfig
     task: Literal["auto", "classes", "tags", "boxes", "masks"] = "auto"
-    """What the model answers; by default as the data says."""
+    """What the model answers. By default as the data says."""
     claims: Literal["present", "absent"] = "present"
-    """What is claimed of images: what is in them; absent: also what is not."""
+    """Claims on images: present: of classes in them. absent: also of classes that are not."""
     budget: BudgetConfig = BudgetConfig()
     campaign: CampaignConfig = CampaignConfig()
     limits: LimitsConfig = LimitsConfig()
@@ -189,12 +189,13 @@ class Config(_Section):
     target: int | str | None = None
     criteria: str | None = None
     conditions: str | dict[str, Any] | None = None
-    """Declared conditions under which the risk is measured: a profile, a file, a table or none."""
+    """Declared conditions under which the failure rate is measured: a profile, a file, a table or
+    none."""
     samples: int = Field(4, ge=1, le=64)
     """Random samples of the conditions per image."""
     measure: Annotated[int, Field(ge=1)] | Literal["all"] | None = None
     """Images that are measured; by default all of the split, as far as a minute is enough. Effects
-    of conditions are measured where that leaves time for them.
+    of conditions are measured if time is left for them.
     """
     oracle: (
         Literal["label", "disagreement", "non-finite", "surprise", "any", "regression"] | None
@@ -207,13 +208,13 @@ class Config(_Section):
     device: str = "auto"
     precision: Literal["strict", "tf32", "bf16"] = "strict"
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Images in one call of a network, or in one request to a server; changes no result."""
+    """Images per call of a network, or per request to a server. Changes no result."""
     workers: int = Field(1, ge=1)
     cluster: str | None = None
     offline: bool = False
     allow_low_accuracy: bool = False
     judge: bool = True
-    """Judge the findings when the search is over."""
+    """Judge the failures when the search is over."""
     trust_pickle: bool = False
     _given: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -234,7 +235,7 @@ class Config(_Section):
 
     @property
     def given(self) -> Mapping[str, str]:
-        """Who gave each setting that is no default of the program; runs store it beside them."""
+        """The source of each setting that is no default of the program; runs store it."""
         return self._given
 
     def given_by(self, givers: Mapping[str, str]) -> Config:
@@ -262,11 +263,11 @@ def refuse_renamed(values: Mapping[str, Any]) -> None:
     """Refuse a section by the name that it had."""
     if "subject" in values:
         fix = "[model] with name = ... and the same keys, or --set model.KEY=VALUE"
-        raise Problem("the section [subject] is now [model].", fix=fix)
+        raise HardcaseError("the section [subject] is now [model].", fix=fix)
 
 
 def parse(values: Mapping[str, Any]) -> Config:
-    """A checked configuration; an unknown key is an error that names the nearest one."""
+    """A checked configuration; an unknown key is an error that names the nearest key."""
     refuse_renamed(values)
     settings = {name: value for name, value in values.items() if name != "given"}
     try:
@@ -281,7 +282,7 @@ RENAMED_LIMITS = {
     "class_rate": "class_risk, the failure rate of every class",
     "risk_margin": "margin",
 }
-"""Limits by the names that they had, and what they are called."""
+"""Former names of limits, and their present names."""
 DROPPED_LIMITS = {
     "clusters": "a number of failure clusters has no interval, so it decides nothing",
     "least_scale": "what a search finds is only a bound, so it decides nothing",
@@ -300,17 +301,17 @@ def limits_in(values: Mapping[str, Any]) -> LimitsConfig:
     section = values.get("limits", {})
     for name in section if isinstance(section, Mapping) else ():
         if name in RENAMED_LIMITS:
-            raise Problem(f"limits.{name} is now {RENAMED_LIMITS[name]}.")
+            raise HardcaseError(f"limits.{name} is now {RENAMED_LIMITS[name]}.")
         if name in DROPPED_LIMITS:
-            raise Problem(f"limits.{name} is no limit any more: {DROPPED_LIMITS[name]}.")
+            raise HardcaseError(f"limits.{name} is no limit any more: {DROPPED_LIMITS[name]}.")
     try:
         return LimitsConfig.model_validate(section)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(["limits", *map(str, first["loc"])])
         if first["type"] == "extra_forbidden":
-            known = [f"limits.{name}" for name in LimitsConfig.model_fields]
-            raise choice("setting", place, known) from error
+            names = [f"limits.{name}" for name in LimitsConfig.model_fields]
+            raise choice("setting", place, names) from error
         raise wrong_value(place, error) from error
 
 
@@ -323,8 +324,8 @@ def task_of(wanted: str, data: str, model: str = "") -> Task:
     """
     if wanted == "auto":
         code = model.rpartition("@")[2].partition("?")[0]
-        known = {f"zoo:{row['name']}": row for row in rows("models")}
-        wanted = known.get(code, {}).get("task") or annotated_as(data) or "classes"
+        models = {f"zoo:{row['name']}": row for row in rows("models")}
+        wanted = models.get(code, {}).get("task") or annotated_as(data) or "classes"
     return cast("Task", wanted)
 
 
@@ -338,10 +339,11 @@ def annotated_as(data: str) -> str | None:
 
 
 def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple[str, str]:
-    """The method of a run that names none, by what its model offers, and why in one line.
+    """Choose the method of a run that names none, by what its model offers; with the reason in a
+    line.
 
     Args:
-        values: The configuration so far; its ``model`` is known.
+        values: The configuration so far, with its ``model``.
         offers: What the model offers, where it is an object already.
 
     Example:
@@ -351,15 +353,15 @@ def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple
     named = values["model"]
     section = named if isinstance(named, Mapping) else {"name": named}
     model = str(section["name"]) if offers is None else "the model"
-    told = bool(section.get("label_only", offers == "label"))
+    label_only = bool(section.get("label_only", offers == "label"))
     elsewhere = {"onnx", "tflite", "http", "https", *entry_points(group="hardcase.loader").names}
     closed = model.partition(":")[0] in elsewhere or offers not in (None, "gradients")
     for row in rows("models") if model.startswith("zoo:") else ():
         # networks of other tasks that were fetched can only be asked
         other = row.get("task") and not row.get("training")
         closed |= bool(other) and model.partition("?")[0] == f"zoo:{row['name']}"
-    if closed or told:
-        what = "labels only" if told else "answers, not gradients"
+    if closed or label_only:
+        what = "labels only" if label_only else "answers, not gradients"
         return "natural-blackbox", f"method natural-blackbox: {model} is asked for {what}"
     return "natural", f"method natural: {model} is asked for gradients"
 
@@ -370,26 +372,30 @@ def check_names(config: Config) -> None:
     What it does not know (entry points of others, code of the user's) is left to whoever loads it.
 
     Raises:
-        Problem: With the first that is wrong.
+        HardcaseError: With the first that is wrong.
     """
     _known_method(config.method)
     _exchanged(config)
     _known_data(config.data)
     others = [*config.peers, *(config.witnesses or ()), *config.baseline]
     words = ("none", "default")
-    models = [one for one in others if one.partition(":")[0] not in words and not is_run(one)]
+    models = [
+        model_name
+        for model_name in others
+        if model_name.partition(":")[0] not in words and not is_run(model_name)
+    ]
     for spec in (config.model.name, *models):
         _known_model(spec)
 
 
 def _exchanged(config: Config) -> None:
-    """Tell of a model that is given as data, and data as the model."""
+    """Raise if a model is named as data, or data as the model."""
     forms = {row["name"].partition(":")[0] for row in rows("data") if ":" in row["name"]}
     kind, colon, _ = config.model.name.partition(":")
     names = [row["name"] for row in rows("data")]
     if (colon and kind in forms) or config.model.name.partition("?")[0] in names:
         fix = f"--model {config.data} --data {config.model.name}"
-        raise Problem(f"{config.model.name} is data, and it is named as the model.", fix=fix)
+        raise HardcaseError(f"{config.model.name} is data, and it is named as the model.", fix=fix)
 
 
 def is_run(name: Any) -> bool:
@@ -398,7 +404,7 @@ def is_run(name: Any) -> bool:
 
 
 def previous(config: Config) -> str | None:
-    """Return the version before, of which a search looks for regressions; None without one."""
+    """Return the baseline of a search for regressions; None without a baseline."""
     first = next(iter(config.baseline), None)
     return None if first is None or is_run(first) else first
 
@@ -407,12 +413,12 @@ def _known_method(method: MethodConfig) -> None:
     if ":" in method.name:
         return _present(method.name.rpartition(":")[0])
     refuse_bare_file("method", method.name)
-    known = {row["name"]: row for row in rows("methods")}
+    methods = {row["name"]: row for row in rows("methods")}
     others = [NO_SEARCH, *(point.name for point in entry_points(group="hardcase.method"))]
-    if method.name not in known and method.name not in others:
-        raise choice("method", method.name, [*known, *others])
-    if method.name in known:
-        options = list(known[method.name]["options"])
+    if method.name not in methods and method.name not in others:
+        raise choice("method", method.name, [*methods, *others])
+    if method.name in methods:
+        options = list(methods[method.name]["options"])
         wrong = [key for key in method.options() if key not in options]
         if wrong:
             raise choice(f"option of {method.name}", wrong[0], options)
@@ -420,35 +426,35 @@ def _known_method(method: MethodConfig) -> None:
 
 
 def _known_data(spec: str) -> None:
-    known = [row["name"] for row in rows("data")]
+    names = [row["name"] for row in rows("data")]
     kind, colon, rest = spec.partition(":")
     path = named_path(rest.partition("?")[0])
-    if colon and f"{kind}:" in {name.partition(":")[0] + ":" for name in known if ":" in name}:
+    if colon and f"{kind}:" in {name.partition(":")[0] + ":" for name in names if ":" in name}:
         if rest and not path.exists():
-            beside = [each.name for each in path.parent.glob("*")] if path.parent.is_dir() else []
-            near = get_close_matches(path.name, beside, n=1)
+            siblings = [each.name for each in path.parent.glob("*")] if path.parent.is_dir() else []
+            near = get_close_matches(path.name, siblings, n=1)
             fix = f"--data {kind}:{path.parent / near[0]}" if near else f"{kind}:PATH of data"
-            raise Problem(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=fix)
+            raise HardcaseError(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=fix)
         return
     others = [point.name for point in entry_points(group="hardcase.data")]
     name = spec.partition("?")[0]
-    if name not in (*known, *others) and ".py:" not in spec and not named_path(spec).exists():
-        raise choice("data set", spec, (*known, *others, "file.py:name"))
+    if name not in (*names, *others) and ".py:" not in spec and not named_path(spec).exists():
+        raise choice("data set", spec, (*names, *others, "file.py:name"))
 
 
 def _known_model(spec: str) -> None:
     weights, _, code = spec.rpartition("@")
     kind, _, name = code.partition(":")
     if kind == "zoo":
-        known = [row["name"] for row in rows("models")]
+        names = [row["name"] for row in rows("models")]
         others = [point.name for point in entry_points(group="hardcase.model")]
-        if name.partition("?")[0] not in (*known, *others):
-            raise choice("model", name, [*known, *others])
+        if name.partition("?")[0] not in (*names, *others):
+            raise choice("model", name, [*names, *others])
     elif kind == "onnx":
         _present(name.partition("?")[0])
     elif code.endswith(".py"):
         _present(code)
-        raise Problem(
+        raise HardcaseError(
             f"{code} is a file; which function of it makes the network?",
             fix=f"--model {spec}:{likely_factory(named_path(code))}",
         )
@@ -470,38 +476,38 @@ def _in_file(spec: str) -> None:
     if names is not None and name not in names:
         near = get_close_matches(name, names, n=1)
         fix = f"{file}:{near[0] if near else likely_factory(named_path(file))}"
-        raise Problem(f"{file} has no function {name!r}.", fix=fix)
+        raise HardcaseError(f"{file} has no function {name!r}.", fix=fix)
 
 
 def _folder_or_hub(name: str) -> None:
-    """Tell that there is no such folder before a hub is asked for a network of that name."""
+    """Raise if there is no such folder, before a hub is searched for a network of that name."""
     path = named_path(name)
     if path.is_dir():
         return
-    beside = path.parent.glob("*/config.json") if path.parent.is_dir() else ()
-    near = get_close_matches(path.name, [found.parent.name for found in beside], n=1)
+    configs = path.parent.glob("*/config.json") if path.parent.is_dir() else ()
+    near = get_close_matches(path.name, [config_file.parent.name for config_file in configs], n=1)
     if near or name.startswith((".", "/", "~")):
         fix = f"--model hf:{path.parent / near[0]}" if near else "hf:PATH of a folder that exists"
-        raise Problem(f"there is no folder {name}.", f"Looked from {Path.cwd()}.", fix=fix)
+        raise HardcaseError(f"there is no folder {name}.", f"Looked from {Path.cwd()}.", fix=fix)
     logging.getLogger(__name__).warning("there is no folder %s; the hub is asked for it", name)
 
 
-def _unknown_form(name: str) -> Problem:
+def _unknown_form(name: str) -> HardcaseError:
     """The error for a model whose name says neither where it is nor what kind it is."""
     if "." in name or "/" in name:
-        return Problem(
+        return HardcaseError(
             f"there is no file {name}.", f"Looked from {Path.cwd()}.", fix="hardcase list models"
         )
-    known = [str(row["name"]) for row in rows("models")]
-    fix = f"zoo:{name}" if name in known else f"torchvision:{name}, timm:{name} or hf:{name}"
+    names = [str(row["name"]) for row in rows("models")]
+    fix = f"zoo:{name}" if name in names else f"torchvision:{name}, timm:{name} or hf:{name}"
     forms = "zoo:NAME, file.py:factory, weights@file.py:factory, onnx:FILE, http://..., timm:NAME"
     what = f"{name!r} does not say where the model is from."
-    return Problem(what, f"known forms: {forms} ...", fix=f"--model {fix}")
+    return HardcaseError(what, f"known forms: {forms} ...", fix=f"--model {fix}")
 
 
 def _present(path: str) -> None:
     if not named_path(path).is_file():
-        raise Problem(
+        raise HardcaseError(
             f"there is no file {path}.",
             f"Looked from {Path.cwd()}.",
             fix="another path, or zoo:NAME; hardcase list models",
@@ -524,17 +530,17 @@ def loads(text: str) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """The raw values of a TOML file."""
     if path.exists() and not path.is_file():
-        raise Problem(f"{path} cannot be read: it is not a plain file.")
+        raise HardcaseError(f"{path} cannot be read: it is not a plain file.")
     try:
         if path.stat().st_size > 4 * LONGEST:
             raise ValueError(f"it is larger than any configuration ({LONGEST:,} characters)")
         return loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise Problem(f"there is no configuration file {path}.") from None
+        raise HardcaseError(f"there is no configuration file {path}.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise Problem(f"{path} cannot be read: {error}") from error
+        raise HardcaseError(f"{path} cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise Problem(f"{path} is not valid TOML: {error}") from error
+        raise HardcaseError(f"{path} is not valid TOML: {error}") from error
 
 
 def assign(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
@@ -544,12 +550,12 @@ def assign(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
-            raise Problem(
+            raise HardcaseError(
                 f"--set {setting!r} has no value.",
                 fix="--set key=value, e.g. --set method.population=30",
             )
         if path.count(".") > DEEPEST:
-            raise Problem(
+            raise HardcaseError(
                 f"--set {path[:40]}... names a setting inside more than {DEEPEST} others."
             )
         values = _put(values, path.strip().split("."), _value(text.strip()))
@@ -567,8 +573,8 @@ def _put(values: Mapping[str, Any], path: list[str], value: Any) -> dict[str, An
 
 def quotient(text: str) -> float | None:
     """The number that ``8/255`` means (grey levels, as papers write them); None for other texts."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)/(\d+)", text)
-    return float(found[1]) / int(found[2]) if found and int(found[2]) else None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)/(\d+)", text)
+    return float(match[1]) / int(match[2]) if match and int(match[2]) else None
 
 
 def _value(text: str) -> Any:
@@ -583,17 +589,17 @@ def _value(text: str) -> Any:
         return [_value(piece) for piece in pieces] if len(pieces) > 1 else text
 
 
-def wrong_value(place: str, error: ValidationError) -> Problem:
+def wrong_value(place: str, error: ValidationError) -> HardcaseError:
     """The first thing that is wrong with the value at `place`, in words."""
     first = error.errors()[0]
-    given = first["input"]
-    rules = [_rule(one) for one in error.errors() if one["loc"][:1] == first["loc"][:1]]
+    value = first["input"]
+    rules = [_rule(entry) for entry in error.errors() if entry["loc"][:1] == first["loc"][:1]]
     is_share = first["type"] == "less_than_equal" and first["ctx"]["le"] == 1
     fix = ""
-    if is_share and 1 < given <= 100:
-        fix = f"{given / 100:g}, the share that {given:g} % is"
-    return Problem(
-        f"{place} is {given!r}; it must be {' or '.join(dict.fromkeys(rules))}.", fix=fix
+    if is_share and 1 < value <= 100:
+        fix = f"{value / 100:g}, the share that {value:g} % is"
+    return HardcaseError(
+        f"{place} is {value!r}; it must be {' or '.join(dict.fromkeys(rules))}.", fix=fix
     )
 
 
@@ -613,11 +619,9 @@ def typed_options(part: Part, settings: Mapping[str, Any]) -> dict[str, Any]:
     return typed
 
 
-def _problem(error: ValidationError) -> Problem:
-    """The first thing that is wrong; a name that does not exist comes before one that is missing,
-    as it may be that one.
-    """
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+def _problem(error: ValidationError) -> HardcaseError:
+    """The first error; a misspelt key comes before a missing key, as both may be the same."""
+    first = min(error.errors(), key=lambda entry: entry["type"] != "extra_forbidden")
     section, place = _place(first["loc"])
     if first["type"] == "extra_forbidden":
         return choice(
@@ -625,24 +629,24 @@ def _problem(error: ValidationError) -> Problem:
         )
     if first["type"] == "missing":
         return _missing(
-            [_place(one["loc"])[1] for one in error.errors() if one["type"] == "missing"]
+            [_place(entry["loc"])[1] for entry in error.errors() if entry["type"] == "missing"]
         )
     return wrong_value(place, error)
 
 
-def _missing(places: Sequence[str]) -> Problem:
-    """All that is missing, told at once."""
+def _missing(places: Sequence[str]) -> HardcaseError:
+    """Raise one error that names all missing keys."""
     flags = [place.removesuffix(".name") for place in places]
     if "model" in flags and "method" in flags:  # the method follows from the model
         flags.remove("method")
     if len(flags) == 1:
-        return Problem(
+        return HardcaseError(
             f"{flags[0]} is not given.",
             fix=f"--{flags[0]} ..., or {flags[0]} = ... in the configuration file",
         )
-    told = f"{', '.join(flags[:-1])} and {flags[-1]} are not given."
-    return Problem(
-        told,
+    text = f"{', '.join(flags[:-1])} and {flags[-1]} are not given."
+    return HardcaseError(
+        text,
         fix=f"{' '.join(f'--{flag} ...' for flag in flags)}, or the same in the configuration file",
     )
 

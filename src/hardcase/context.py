@@ -1,4 +1,4 @@
-"""Names become objects, once: all that a campaign is made of, each part when it is needed."""
+"""Build the parts of a campaign from their names, each when it is first needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hardcase.campaign.loop import rows_per_call, seconds_per_seed, seeds_in_tim
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
 from hardcase.config import NO_SEARCH, Config, ModelConfig, is_run, typed_options
 from hardcase.data.files import ImageSet, Stream
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.adapters import ClientConfig
 from hardcase.models.load import Loading, is_stated
 from hardcase.objectives import with_witnesses
@@ -52,22 +52,22 @@ MOST_MEASURED = 10_000
 FEWEST_DIVIDED = 100
 """Images from which on half of them is reserved for proofs of repair."""
 SOME = 16
-"""Images that are asked about to time a black box."""
+"""Images in the timed call of a black box."""
 QUERIES = 400
-"""Queries per image that a black box is asked where nobody says how many."""
+"""Default query budget per image of a black box."""
 
 
 class Context(CampaignSplits):
     """The ingredients of one campaign: each is loaded, hashed or built once, when it is first used.
 
-    What is an object already is given as one; None: made from its name in the configuration.
+    An argument is an object, or None: built from its name in the configuration.
 
     Args:
         config: Names and settings, as a configuration file or flags give them.
-        progress: Told how the training of missing networks goes.
+        progress: Called with the progress of trainings of missing networks.
         subject: The network under test.
         seeds: The images to start from, all of them.
-        given: Images to measure, of which some are searched from.
+        given: Images to measure; the search starts from a sample of them.
         rest_trains: Whether images of `given` that are neither searched from nor reserved are
             training images, for want of others.
         train: Training images, where the data set has no name to load them by.
@@ -114,11 +114,11 @@ class Context(CampaignSplits):
         self._method = method
         self.progress = progress
         self.generated: dict[str, Any] = {}
-        """How many seeds were generated, and who classified them as asked."""
+        """How many seeds were generated, and which networks classified them as their label."""
         self._wanted_witnesses = config.witnesses if witnesses is None else witnesses
-        """The witnesses that were named or given; None: the method's own."""
-        known = given if seeds is None else seeds
-        super().__init__(config, live_subject=subject is not None, seeds=known, train=train)
+        """The witnesses that the user named or passed; None: those of the method."""
+        images = given if seeds is None else seeds
+        super().__init__(config, live_subject=subject is not None, seeds=images, train=train)
 
     @classmethod
     def of(
@@ -137,20 +137,20 @@ class Context(CampaignSplits):
         request: Request | None = None,
         **values: Any,
     ) -> Context:
-        """The context of a campaign whose subject and seeds are objects; with `some`, the seeds are
-        all images that are measured, and some of them are searched from.
+        """The context of a campaign whose subject and seeds are objects. With `some`, the seeds are
+        all images to measure, and a sample of them is searched.
         """
-        asked = (request or Request()).ask(values, "python")
+        merged = (request or Request()).ask(values, "python")
         named: dict[str, Any] = {
             "model": getattr(subject, "name", subject),
-            "data": asked.values.get("data", seeds.name),
+            "data": merged.values.get("data", seeds.name),
             "method": {**(options or {}), "name": getattr(method, "name", method)},
         }
         if not some:
             named["images"] = max(len(seeds), 1)
         images: dict[str, Any] = {"given" if some else "seeds": seeds}
         return cls(
-            asked.ask(named, "python").config(),
+            merged.ask(named, "python").config(),
             subject=None if isinstance(subject, str) else subject,
             **images,
             rest_trains=rest_trains,
@@ -165,7 +165,7 @@ class Context(CampaignSplits):
 
     @cached_property
     def all_images(self) -> ImageSet:
-        """Every image of the split, or all that were given."""
+        """Every image of the split, or all images that the caller passed."""
         if self.given_seeds is not None:
             return self.given_seeds
         return self.task.all_images(self)
@@ -182,42 +182,43 @@ class Context(CampaignSplits):
     @property
     def reserves(self) -> bool:
         """Whether half of the images are reserved for proofs of repair: where they are enough, and
-        nobody has said from which to search.
+        the user chose no images to search.
         """
         chosen = self.given_seeds is not None and self._given is None
         return not chosen and len(self.all_images) >= FEWEST_DIVIDED
 
     @cached_property
     def seeds(self) -> ImageSet:
-        """The images that the search starts from: those given, a class-balanced sample of those
-        that are not reserved, or fresh ones of a generator; very many stay in their files.
+        """The images that the search starts from: the caller's, a class-balanced sample of the
+        images that are not reserved, or freshly generated images; very many stay in their files.
         """
-        given = self.given_seeds
+        passed = self.given_seeds
         if self._perturbs:  # given images say only the shape, the classes and how many
             return self._generated_seeds() if self._generates else self.all_images
-        if given is not None and self._given is None:
-            return given
+        if passed is not None and self._given is None:
+            return passed
         images = self.all_images
         if self.reserves:
             names = self.task.image_names(images.id)
             images = images.take((~reserved(names)).nonzero().flatten())
-        if self.config.images is None and len(images) <= SEEDS and given is not None:
+        if self.config.images is None and len(images) <= SEEDS and passed is not None:
             return images.held()
         count = min(self.count, len(images))
         return images.sample(count=count, seed=self.config.seed).held()
 
     @property
     def _generates(self) -> bool:
-        """Whether the method's generator makes the seeds: unless those given come with codes."""
+        """Whether the method's generator makes the seeds: unless the caller's images come with
+        codes."""
         return self.given_seeds is None or "latent" not in self.sample.context
 
     def read(self, split: str) -> Images | Stream:
-        """One split of the data as it is stored, under its own classes."""
+        """One split of the data as it is stored, with the classes of the data."""
         if split == "train" and split not in self._stored and self._rest_trains:
             images = self.all_images
-            taken = {*self.seeds.id}
+            used = {*self.seeds.id}
             held = reserved(images.id).tolist() if self.reserves else [False] * len(images)
-            rows = [i for i, name in enumerate(images.id) if name not in taken and not held[i]]
+            rows = [i for i, name in enumerate(images.id) if name not in used and not held[i]]
             if rows:
                 self._stored["train"] = images.take(torch.tensor(rows))
                 self._stored.setdefault("test", images)
@@ -231,7 +232,7 @@ class Context(CampaignSplits):
         named = self._wanted_witnesses is not None
         verifiers = self.witnessing.verifiers(self.witnesses, named=named)
         with self.campaign.arithmetic():
-            found, self.generated = generated_seeds(
+            generated, self.generated = generated_seeds(
                 space.generator,
                 self.sample,
                 self.count,
@@ -240,12 +241,12 @@ class Context(CampaignSplits):
                 target=self.target,
                 seed=self.config.seed,
             )
-        return found
+        return generated
 
     @cached_property
     def count(self) -> int:
         """How many images the search starts from: as configured, else 60; of photographs on a CPU
-        as many as a few minutes are enough for, by the time of one pass.
+        as many as minutes are enough for, by a timed pass.
         """
         if self.config.images is not None:
             return self.config.images
@@ -256,7 +257,7 @@ class Context(CampaignSplits):
         return seeds_in_time(self.seconds_per_seed(), most=most)
 
     def seconds_per_seed(self) -> float:
-        """How long a seed takes that spends its budget, by one timed pass of every network."""
+        """How long a seed takes that spends its budget, by a timed pass of every network."""
         budget = overlay(Budget(**self.config.budget.model_dump()), self.method.budget)
         rows = from_bytes(self.sample.x[:4]).to(self.subject.device)
         return seconds_per_seed(self.campaign, rows, budget)
@@ -296,7 +297,7 @@ class Context(CampaignSplits):
 
     @cached_property
     def witnessing(self) -> WitnessSelection:
-        """How the witnesses of this campaign are found or trained."""
+        """How the witnesses of this campaign are loaded or trained."""
         from hardcase.models.witnesses import WitnessSelection
 
         return WitnessSelection(
@@ -310,7 +311,7 @@ class Context(CampaignSplits):
         )
 
     def _search_seconds(self) -> float:
-        """How long a black box is asked at most, by one timed call."""
+        """The longest time that a black box may take, by a timed call."""
         rows = from_bytes(self.sample.x[:SOME]).to(self.subject.device)
         self.subject(rows[:1])
         began = monotonic()
@@ -321,12 +322,14 @@ class Context(CampaignSplits):
 
     @cached_property
     def witnesses(self) -> tuple[Model, ...]:
-        """The networks that must keep the label where the subject leaves it: those that were named
-        or given; without any, the default ones if the method has witnesses.
+        """The networks that must keep the label where the subject leaves it: those that the user
+        named or passed, else the default witnesses if the method needs any.
         """
         wanted = self._wanted_witnesses
         if wanted is not None:  # words as default are not names of networks
-            wanted = tuple(one if isinstance(one, str) else self.network(one) for one in wanted)
+            wanted = tuple(
+                witness if isinstance(witness, str) else self.network(witness) for witness in wanted
+            )
         return self.task.witnesses(self, wanted)
 
     @cached_property
@@ -345,11 +348,11 @@ class Context(CampaignSplits):
         seconds = self._search_seconds()
         return surrogates_for(self.subject, self.shape, train, load, seconds=seconds)
 
-    def network(self, given: Any) -> Model:
+    def network(self, model: Any) -> Model:
         """The model that a name means, or that is in whatever a user has."""
-        if isinstance(given, str):
-            return self.model(given)
-        return self.task.wrap(given, self.sample, self.config.model.model_dump())
+        if isinstance(model, str):
+            return self.model(model)
+        return self.task.wrap(model, self.sample, self.config.model.model_dump())
 
     def model(self, spec: str, *, label_only: bool | None = None) -> Model:
         """The model that `spec` names, loaded as this campaign loads models."""
@@ -390,7 +393,7 @@ class Context(CampaignSplits):
 
     @cached_property
     def _selection(self) -> GeneratorSelection:
-        """How the generator of this campaign is found or trained."""
+        """How the generator of this campaign is loaded or trained."""
         from hardcase.generators.build import GeneratorSelection
 
         training = {}
@@ -411,9 +414,9 @@ class Context(CampaignSplits):
 
     @cached_property
     def generator(self) -> Generator:
-        """The generator that was named, or the method's own, trained on the data if missing."""
-        own = str(self.part.facts.get("generator") or "")
-        return self._selection.make(self.config.generator, own)
+        """The named generator, or that of the method, trained on the data if missing."""
+        default = str(self.part.facts.get("generator") or "")
+        return self._selection.make(self.config.generator, default)
 
     @cached_property
     def space(self) -> Space:
@@ -452,7 +455,7 @@ class Context(CampaignSplits):
             return classes.index(str(wanted))
         if isinstance(wanted, int) and 0 <= wanted < len(classes):
             return wanted
-        raise Problem(f"there is no class {wanted!r}.", f"classes: {', '.join(classes)}")
+        raise HardcaseError(f"there is no class {wanted!r}.", f"classes: {', '.join(classes)}")
 
     # how often it fails
 
@@ -479,16 +482,16 @@ class Context(CampaignSplits):
 
     @cached_property
     def baselines(self) -> tuple[Model, ...]:
-        """The models that are asked about the same samples: those given or named, the version
-        before first. Runs are no models: they were measured before.
+        """The models that are evaluated on the same samples: first the baseline, then comparison
+        models. Runs are no models: they were measured before.
         """
-        named = (one for one in self._baseline_specs if not is_run(one))
+        named = (spec for spec in self._baseline_specs if not is_run(spec))
         return tuple(map(self.network, named))
 
     @property
     def stored_baselines(self) -> list[str]:
         """The folders of runs with which the failure rate is compared."""
-        return [str(one) for one in self._baseline_specs if is_run(one)]
+        return [str(spec) for spec in self._baseline_specs if is_run(spec)]
 
     @property
     def _baseline_specs(self) -> Sequence[Any]:
@@ -524,8 +527,8 @@ class Context(CampaignSplits):
 
     @cached_property
     def part(self) -> Part:
-        """The registry's row of the method; one that says nothing if a built recipe was given, or
-        nothing is searched.
+        """The registry's row of the method; an empty row for a built recipe, or if nothing is
+        searched.
         """
         built = self._method
         if built is not None:
@@ -536,19 +539,19 @@ class Context(CampaignSplits):
 
     @property
     def regressing(self) -> bool:
-        """Whether the search is for what the version before got right: it is given by a model."""
+        """Whether the search looks for regressions: the baseline is a model."""
         first = next(iter(self._baseline_specs), None)
         return first is not None and not is_run(first)
 
     @property
     def _perturbs(self) -> bool:
-        """Whether the method perturbs activations of a generator that makes its own seeds."""
+        """Whether the method perturbs activations of a generator that also makes the seeds."""
         return bool(self.part.facts.get("seeds") == "generator")
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The method's options, checked, as is everything else
-        that is asked of the method.
+        """The checked options of the method, with everything
+        else that the method requires.
         """
         part = self.part
         settings = self.config.method.options()
@@ -559,14 +562,14 @@ class Context(CampaignSplits):
         flags = {"target": "target", "generator": "space"}
         for flag, needed in flags.items():
             if getattr(self.config, flag) is not None and needed not in part.given:
-                raise Problem(
+                raise HardcaseError(
                     f'method "{part.name}" takes no {flag}.',
                     fix=f"leave out {flag}, or another method",
                 )
         unknown = [name for name in part.given if name not in SUPPLIED]
         if unknown:
-            raise Problem(
-                f'method "{part.name}" takes {unknown[0]!r}, which no campaign can give it.',
+            raise HardcaseError(
+                f'method "{part.name}" takes {unknown[0]!r}, which no run can give it.',
                 f"A method may ask for {', '.join(SUPPLIED)}; every option has a default.",
             )
         return settings
@@ -588,21 +591,21 @@ class Context(CampaignSplits):
         card = None
         if "space" in part.given:  # a missing generator is trained before anything else is
             card = self.generator.card
-        given = {name: getattr(self, name) for name in part.given}
+        ingredients = {name: getattr(self, name) for name in part.given}
         needed = inspect.signature(part.make).parameters
-        if given.get("partners", 0) is None and needed["partners"].default is not None:
-            raise Problem(
+        if ingredients.get("partners", 0) is None and needed["partners"].default is not None:
+            raise HardcaseError(
                 f'method "{part.name}" mixes codes of images; those of this generator hold no'
                 " class.",
-                fix="--generator vqvae, or another that is not told the class",
+                fix="--generator vqvae, or a generator that does not know the class",
             )
         try:
-            method: Method = part(**given, **options)
+            method: Method = part(**ingredients, **options)
         except TypeError as error:
-            raise Problem(f"method {part.name!r} cannot be built: {error}") from error
+            raise HardcaseError(f"method {part.name!r} cannot be built: {error}") from error
         method = self._within_conditions(method, options)
-        known = {name: option.default for name, option in part.options.items()}
-        settings = {**known, **options, **method.details.get("options", {})}
+        defaults = {name: option.default for name, option in part.options.items()}
+        settings = {**defaults, **options, **method.details.get("options", {})}
         if self.config.budget.queries is not None and "queries" in settings:
             settings["queries"] = self.config.budget.queries
         details = {
@@ -664,7 +667,7 @@ class Context(CampaignSplits):
 
     @cached_property
     def campaign(self) -> Campaign:
-        """The method applied to the subject: what worker processes are given."""
+        """The method applied to the subject: the task of worker processes."""
         config = self.config
         method = self.method
         if self.map_cells is not None:
@@ -695,13 +698,13 @@ class Context(CampaignSplits):
 
     @cached_property
     def tile(self) -> int | None:
-        """Rows of every network call on a device: as recorded, else the largest that holds bits; on
-        a CPU only photographs have one.
+        """Rows of every network call on a device: as recorded, else the largest size with equal
+        bits; on a CPU for photographs only.
         """
         device = self.subject.device
         if steady(device):
             if self.config.precision == "bf16":
-                raise Problem("bf16 is an arithmetic of GPUs.", fix="--precision strict")
+                raise HardcaseError("bf16 is an arithmetic of GPUs.", fix="--precision strict")
             if not is_photographic(self.shape):
                 return None
         if self.config.campaign.tile is not None:
@@ -716,7 +719,7 @@ class Context(CampaignSplits):
         )
 
     def _example_decoder(self, images: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor] | None:
-        """The decoder of the space that is searched, if it has one, with a few codes."""
+        """The decoder of the space that is searched, if it has a decoder, with sample codes."""
         from hardcase.spaces.latent import example_decoder
 
         # a method that takes a space is built later: its partners need the tile
@@ -729,4 +732,4 @@ def _itself(built: Method) -> Method:
 
 
 def _nothing() -> Method:
-    raise Problem("a run without a search has no method.", fix="--method natural")
+    raise HardcaseError("a run without a search has no method.", fix="--method natural")

@@ -5,7 +5,7 @@ After D. Hendrycks, T. Dietterich, "Benchmarking Neural Network Robustness to Co
 Perturbations", ICLR 2019, https://arxiv.org/abs/1903.12261; elastic as in C. Michaelis et al.,
 "Benchmarking Robustness in Object Detection: Autonomous Driving when Winter is Coming", 2019,
 https://arxiv.org/abs/1907.07484. Differences from the reference: glass blur moves pixels
-independently instead of swapping them one after the other; the drops of spatter are shaded by the
+independently instead of swapping them in sequence; the drops of spatter are shaded by the
 slope of the liquid instead of a chain of edge detection and histogram equalisation; shot noise
 above a mean of 6 counts uses a Cornish-Fisher quantile; radii and zooms need not be whole pixels;
 elastic mirrors images about their outermost pixels; JPEG is that of `hardcase.imaging.colour`.
@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.imaging import blur, colour, noise, resample
 from hardcase.imaging.noise import WORD, Draws
 from hardcase.spaces.coordinates import CoordinateGroup, Shape, Values, alone
@@ -44,9 +44,9 @@ Lengths = Literal["relative", "pixels"]
 
 @dataclass(frozen=True, slots=True)
 class Corruption:
-    """One corruption, named as in ImageNet-C. `nodes` are its constants at severity 0, at which
-    nothing changes, and at the published severities 1 to 5; `extra`: one of the four that are kept
-    apart from the fifteen of the mean corruption error.
+    """A corruption, named as in ImageNet-C. `nodes` are its constants at severity 0, at which
+    nothing changes, and at the published severities 1 to 5; `extra`: whether it is among the four
+    outside the fifteen of the mean corruption error.
     """
 
     name: str
@@ -84,7 +84,7 @@ def _row(
 
 @_row("noise", 0, 0.08, 0.12, 0.18, 0.26, 0.38)
 def gaussian_noise(x: Batch, c: Constants, draws: Draws, unit: float) -> Batch:
-    """Normal noise of one strength everywhere."""
+    """Normal noise of equal strength everywhere."""
     return x + per_row(c[:, 0], x) * draws.normal("noise", *x.shape[1:])
 
 
@@ -97,7 +97,7 @@ def shot_noise(x: Batch, c: Constants, draws: Draws, unit: float) -> Batch:
 
 @_row("noise", 0, 0.03, 0.06, 0.09, 0.17, 0.27)
 def impulse_noise(x: Batch, c: Constants, draws: Draws, unit: float) -> Batch:
-    """Values replaced by black or white, with one chance everywhere."""
+    """Values replaced by black or white, with equal probability everywhere."""
     u = draws.uniform("noise", *x.shape[1:])
     chance = per_row(c[:, 0], x)
     return torch.where(u < chance / 2, 0.0, torch.where(u > 1 - chance / 2, 1.0, x))
@@ -286,7 +286,7 @@ def elastic_transform(x: Batch, c: Constants, draws: Draws, unit: float) -> Batc
 
 @_row("digital", 1, 0.6, 0.5, 0.4, 0.3, 0.25)
 def pixelate(x: Batch, c: Constants, draws: Draws, unit: float) -> Batch:
-    """Cells of one colour each; `c`: cells for each pixel of a side."""
+    """Cells of uniform colour; `c`: cells for each pixel of a side."""
     cells = ((size, (size * c[:, 0] + TINY).floor().clamp_min(1)) for size in x.shape[2:])
     return resample.along(x, *(resample.cell_matrix(size, count) for size, count in cells))
 
@@ -317,9 +317,9 @@ def corrupt(
     """Corrupt a batch.
 
     Args:
-        x: Images in [0, 1] of one or three channels.
-        name: One of `CORRUPTIONS`.
-        severity: From 0 (nothing changes) to 5, one per row; whole numbers are the published
+        x: Images in [0, 1] of 1 or 3 channels.
+        name: A name in `CORRUPTIONS`.
+        severity: From 0 (nothing changes) to 5, a value per row; integers are the published
             severities.
         keys: What a row's random numbers are hashed from, such as the number of its seed: equal
             keys, equal noise.
@@ -337,14 +337,14 @@ def corrupt(
     """
     chosen = corruption(name)
     if x.shape[1] not in (1, 3) or min(x.shape[2:]) < 8:
-        raise Problem(
+        raise HardcaseError(
             f"images of shape {tuple(x.shape[1:])} cannot be corrupted.",
             fix="one or three channels and at least 8 pixels a side",
         )
     if not bool(((severity >= 0) & (severity <= MOST)).all()):
         low = float(severity.min())
         high = float(severity.max())
-        raise Problem(
+        raise HardcaseError(
             f"severities lie between 0 and 5; given are {low:g} to {high:g}.",
             fix="severity.clamp(0, 5)",
         )
@@ -363,9 +363,9 @@ def corrupt(
 
 @dataclass(frozen=True, slots=True)
 class CorruptionPart:
-    """Corruptions as a part of a space of appearance: of the finished image, one after the other.
+    """Corruptions as a part of a space of appearance: of the finished image, in sequence.
 
-    What is random in them follows from the original's own pixels, and from a sample.
+    Their random numbers follow from the original's pixels, and from a sample.
 
     Args:
         severities: Each corruption with the greatest severity that it may have.

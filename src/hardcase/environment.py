@@ -45,8 +45,8 @@ def keep_freed() -> bool:
 
 @contextmanager
 def arithmetic(precision: str, device: str) -> Iterator[None]:
-    """Deterministic kernels and one of `PRECISIONS` on a GPU, while this lasts; elsewhere nothing
-    changes.
+    """Deterministic kernels and a precision of `PRECISIONS` on a GPU, while this lasts; elsewhere
+    nothing changes.
     """
     if device != "cuda":
         yield
@@ -105,7 +105,7 @@ def secrets() -> list[str]:
 
 
 def redacted(value: Any, clean: Callable[[str], str] | None = None) -> Any:
-    """A tree of JSON with every text in it made clean; by default of secrets."""
+    """A tree of JSON with every text cleaned, by default of secrets."""
     clean = clean or partial(redact, hidden=secrets())
     tree: Any = [value]
     waiting = [tree]
@@ -145,12 +145,12 @@ def sanitize(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A name as words on one line."""
+    """A name as words on a single line."""
     return sanitize(" ".join(text.splitlines())).replace("\t", " ")
 
 
 def escape_csv(value: Any) -> Any:
-    """A value that no spreadsheet takes for a formula: words that begin like one get a quote.
+    """A value that no spreadsheet reads as a formula: text that begins like a formula gets a quote.
 
     Example:
         >>> escape_csv("=HYPERLINK(1)"), escape_csv("cat"), escape_csv(-1.5)

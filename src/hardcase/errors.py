@@ -30,25 +30,26 @@ NO_SEEDS = 5
 INTERRUPTED = 130
 UNREAD = 141
 NEAR = 0.1
-"""How much less like what was typed a second name may be that is suggested too."""
+"""The largest difference in similarity to the typed name at which a second name is suggested
+too."""
 FEW = 16
-"""Names up to which all are listed, also where a near one is suggested."""
+"""Names up to which all are listed, also where a near name is suggested."""
 
 _log = logging.getLogger(__name__)
 
 
-class Problem(Exception):  # noqa: N818 - the word users read
+class HardcaseError(Exception):
     """A failure with a remedy. `str()` gives the form every front end prints after ``error:``.
 
     Args:
         what: What happened.
-        why: Why it matters, or what is known; one sentence each.
+        why: Why it matters, or its likely cause; a sentence each.
         fix: What to do about it.
         code: Exit status of the command line.
 
     Example:
         >>> import hardcase as hc
-        >>> print(hc.Problem("there is no model.", fix="--model zoo:lenet5"))
+        >>> print(hc.HardcaseError("there is no model.", fix="--model zoo:lenet5"))
         there is no model.
           try: --model zoo:lenet5
     """
@@ -65,33 +66,34 @@ class Problem(Exception):  # noqa: N818 - the word users read
         return sanitize(redact("\n".join([*lines, f"  try: {self.fix}"] if self.fix else lines)))
 
 
-class Refused(Problem):
+class Refused(HardcaseError):  # noqa: N818 - what happened
     """A stored run that is left as it is: what would go on with it is not what it began with."""
 
 
 @contextmanager
 def reading(what: str, *why: str, fix: str = "") -> Iterator[None]:
-    """Turn whatever a reader of others' files raises into a `Problem`: damaged ones raise many
-    kinds.
+    """Turn every exception of a file reader into a `HardcaseError`.
+
+    Damaged files raise exceptions of many kinds.
 
     Example:
         >>> with reading("set.json cannot be read"):
         ...     raise ValueError("no JSON")
         Traceback (most recent call last):
-        hardcase.errors.Problem: set.json cannot be read: no JSON.
+        hardcase.errors.HardcaseError: set.json cannot be read: no JSON.
     """
     try:
         yield
-    except (Problem, Unanswered):
+    except (HardcaseError, Unanswered):
         raise
     except Exception as error:
         message = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
-        raise Problem(f"{what}: {message}.", *why, fix=fix) from error
+        raise HardcaseError(f"{what}: {message}.", *why, fix=fix) from error
 
 
-def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem:
-    """The error for a name that does not exist: it guesses which was meant and lists the names that
-    do, if they are few or nothing is near.
+def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> HardcaseError:
+    """The error for a name that does not exist: it suggests the nearest name, and lists all names
+    if they are at most `FEW` or none is near.
     """
     from difflib import SequenceMatcher, get_close_matches
 
@@ -100,31 +102,31 @@ def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem
     likeness = [SequenceMatcher(None, name, given.lower()).ratio() for name in near]
     nearest = [spelled[name] for name, like in zip(near, likeness) if like >= likeness[0] - NEAR]
     listed = [] if nearest and len(known) > FEW else [f"known: {', '.join(known)}"]
-    return Problem(f"there is no {kind} {given!r}.", *listed, fix=" or ".join(nearest))
+    return HardcaseError(f"there is no {kind} {given!r}.", *listed, fix=" or ".join(nearest))
 
 
 _interrupts = 0
 USER = "hardcase_user_"
 """What the names of users' modules begin with."""
-Leave = Callable[["str | Path"], None]
+ConsentCheck = Callable[["str | Path"], None]
 """Raises if a file may not be run, or an address not be talked to."""
-_leave: Leave | None = None
+_consent_check: ConsentCheck | None = None
 
 
-def guard_code(leave: Leave | None) -> None:
-    """From now on nothing that can run code is opened without `leave`; None: anything is."""
-    global _leave
-    _leave = leave
+def set_consent_check(check: ConsentCheck | None) -> None:
+    """From now on nothing that can run code is opened unless `check` allows it; None allows all."""
+    global _consent_check
+    _consent_check = check
 
 
 def require_consent(thing: str | Path) -> None:
     """Raise if another's run folder named this file or address, and the user has not allowed it."""
-    if _leave is not None:
-        _leave(thing)
+    if _consent_check is not None:
+        _consent_check(thing)
 
 
-class Raised(Problem):
-    """What user code raised, as a problem that names the code; its cause is the exception."""
+class Raised(HardcaseError):  # noqa: N818 - what happened
+    """An exception of user code; the message names that code, the cause is the exception."""
 
 
 class Unanswered(Exception):  # noqa: N818 - what happened, not an error of ours
@@ -144,13 +146,13 @@ def count_interrupt() -> None:
 def _reraise(
     error: BaseException, what: str, *, before: int, why: str = "", fix: str = ""
 ) -> NoReturn:
-    """Raise what user code raised as a `Raised` naming `what`; the user's own Ctrl-C, memory that
-    ran out, calls that were broken off and problems stay themselves. `before` is how often Ctrl-C
+    """Turn an exception of user code into a `Raised` that names `what`; Ctrl-C, lack of memory,
+    cancelled calls and `HardcaseError` pass unchanged. `before` is how often Ctrl-C
     was typed until the call began.
     """
     # torch's class is looked up by its name: nothing here imports torch
     no_memory = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
-    if isinstance(error, (Problem, MemoryError, Unanswered)) or no_memory:
+    if isinstance(error, (HardcaseError, MemoryError, Unanswered)) or no_memory:
         raise error
     if isinstance(error, KeyboardInterrupt):
         # under Python's own handler nobody counts: Ctrl-C cannot be told from the model's
@@ -169,7 +171,7 @@ def _reraise(
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception of others says; one that cannot be printed says nothing."""
+    """The message of an exception; empty if it cannot be printed."""
     try:
         return (str(error).splitlines() or ["no message"])[0]
     except Exception:
@@ -196,7 +198,7 @@ class guarded:  # noqa: N801 - read as a verb: ``with guarded("sampler s.py:draw
     Args:
         what: What runs, as it begins a sentence.
         why: Why an error of it matters.
-        fix: What to do about one.
+        fix: What to do about such an exception.
 
     Example:
         >>> with guarded("sampler s.py:draw"):
@@ -315,7 +317,7 @@ def cancelled_by(cancel: Callable[[], None]) -> Iterator[None]:
 def within(seconds: float | None, error: type[Unanswered] = Unanswered) -> Iterator[None]:
     """Break off what takes longer, where the system can (the main thread of a POSIX process).
 
-    Inside another such block, the outer one's time holds. Native code hears no signal: see
+    Inside another such block, the outer time limit holds. Native code hears no signal: see
     `cancelled_by` and `end_lost_calls`. Of code that holds the interpreter's lock only the command
     can be ended, with exit code 1.
     """
@@ -382,15 +384,15 @@ def file_member(path: Path, member: str) -> Callable[..., Any]:
     module = _module(path)
     maker = getattr(module, member, None)
     if not callable(maker):
-        known = [
+        members = [
             name
             for name, value in vars(module).items()
             if callable(value) and name[0] != "_" and value.__module__ == module.__name__
         ]
-        near = choice("function", member, known).fix
-        raise Problem(
+        near = choice("function", member, members).fix
+        raise HardcaseError(
             f"{path} has no function {member!r}.",
-            f"callable there: {', '.join(known) or 'nothing'}",
+            f"callable there: {', '.join(members) or 'nothing'}",
             fix=f"{path}:{near}" if near else "",
         )
     return maker  # type: ignore[no-any-return]  # callable, checked above
@@ -398,12 +400,12 @@ def file_member(path: Path, member: str) -> Callable[..., Any]:
 
 def _module(path: Path) -> ModuleType:
     if not path.is_file():
-        raise Problem(f"there is no file {path}.")
+        raise HardcaseError(f"there is no file {path}.")
     require_consent(path)
     name = f"{USER}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise Problem(f"{path} is not a Python file.")
+        raise HardcaseError(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up there
     home = str(path.absolute().parent)  # where modules beside the file are, as for `python file.py`
@@ -414,7 +416,9 @@ def _module(path: Path) -> ModuleType:
     except Raised as raised:
         del sys.modules[name]
         cause = raised.__cause__
-        raise Problem(f"{path} cannot be imported: {type(cause).__name__}: {cause}") from cause
+        raise HardcaseError(
+            f"{path} cannot be imported: {type(cause).__name__}: {cause}"
+        ) from cause
     finally:
         sys.path.remove(home)
         if home not in sys.path:

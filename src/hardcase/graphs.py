@@ -1,7 +1,7 @@
 """Small networks replayed as CUDA graphs: calls that take longer to launch than to compute.
 
-A call of a small network costs half a millisecond in launches and a tenth of that as a graph; a
-whole query of one (decode, round, ask, score, gradient) several milliseconds. The kernels are those
+A call of a small network costs half a millisecond in launches and a tenth of that as a graph; its
+complete query (decode, round, classify, score, gradient) takes milliseconds. The kernels are those
 of the eager call, so the bits are the same. Where capture does not work, calls are eager.
 """
 
@@ -24,15 +24,15 @@ __all__ = [
 ]
 
 SMALL = 2**21
-"""Numbers of an input above which one tile fills a device."""
+"""Numbers of an input above which a single tile fills a device."""
 LARGE = 2**24
 """Numbers of an input above which launches do not matter: those of a deep network take longer than
 what they launch even for sixty photographs.
 """
 MAX_GRAPHS = 32
-"""Captured calls of one network: shapes may be many."""
+"""Captured calls per network: shapes may be many."""
 GRAPHS_SHARE = 1 / 16
-"""Share of a device's memory that the captured calls of one network may hold."""
+"""Share of a device's memory that the captured calls of a network may hold."""
 FIRST = 4
 """Calls of a large input before it is captured: a capture takes the time of five."""
 WARM = 3
@@ -95,8 +95,8 @@ class CapturedCall:
 
 
 class CapturedCalls(dict[Hashable, CapturedCall | None]):
-    """Captured calls by what tells them apart, as many of the newest as may be held; elsewhere,
-    copied or pickled, there are none yet.
+    """Captured calls by what tells them apart, the newest up to a limit; a copy or a
+    pickle starts with none.
     """
 
     def __setitem__(self, key: Hashable, value: CapturedCall | None) -> None:
@@ -114,7 +114,8 @@ class CapturedCalls(dict[Hashable, CapturedCall | None]):
 
 
 def side_by_side(call: Call, lanes: int) -> Call:
-    """A call of several tiles; in a capture each on its own stream, so that all run at once."""
+    """A call of tiles side by side; in a capture each on a separate stream, so that all run at
+    once."""
     if lanes == 1:
         return call
 
@@ -150,7 +151,10 @@ def captured(call: Call, *inputs: Tensor) -> CapturedCall | None:
             usual = call(*inputs)
         # A network may behave otherwise under capture (a branch on a value, a lazy buffer). Then
         # the graph answers something else, and is not used.
-        same = all(torch.equal(one, two) for one, two in zip(replay.answer(*inputs), usual))
+        same = all(
+            torch.equal(replayed_answer, usual_answer)
+            for replayed_answer, usual_answer in zip(replay.answer(*inputs), usual)
+        )
     except Exception as error:  # whatever a network does that a capture forbids
         _log.info("a network is not replayed as a graph: %s", error)
         if inputs[0].is_cuda:
@@ -160,14 +164,14 @@ def captured(call: Call, *inputs: Tensor) -> CapturedCall | None:
 
 
 def replays(device: torch.device) -> bool:
-    """Whether calls on this device can be captured: on a GPU, and where one is played."""
+    """Whether calls on this device can be captured: on a GPU, and where tests simulate a GPU."""
     fast = device.type == "cuda" and torch.is_autocast_enabled("cuda")
     return not fast and (device.type == "cuda" or (device.type == "cpu" and not steady(device)))
 
 
 @contextmanager
 def _eagerly() -> Iterator[None]:
-    """Calls inside a captured one are part of it, and no graphs of their own."""
+    """Calls inside a captured call are part of its graph."""
     global _inside
     before = _inside
     _inside = True
@@ -185,7 +189,7 @@ def arithmetic() -> tuple[bool, ...]:
 
 _graphs: WeakKeyDictionary[nn.Module, CapturedCalls] = WeakKeyDictionary()
 _counts: WeakKeyDictionary[nn.Module, Counter[Hashable]] = WeakKeyDictionary()
-"""How often a network was called in each way."""
+"""How often a network ran in each way."""
 
 
 def replayed(
@@ -195,18 +199,20 @@ def replayed(
     kind: Hashable = "",
     lanes: int = 1,
 ) -> Tensor:
-    """``call(*inputs)``, as a graph of `owner` where that works and pays; calls of another `kind`
-    and every shape have their own. Inputs of several `lanes` are so many tiles, each a call.
+    """``call(*inputs)``, as a graph of `owner` where that works and pays; every `kind` and every
+    shape has a separate graph. Inputs with `lanes` are that many tiles, each a call.
     """
-    tiles = side_by_side(lambda *given: (call(*given),), lanes)
+    tiles = side_by_side(lambda *inputs_of_tile: (call(*inputs_of_tile),), lanes)
     eager = torch.is_grad_enabled() or torch.is_inference_mode_enabled() or _inside
     if eager or not replays(inputs[0].device) or inputs[0].numel() > LARGE * lanes:
         return tiles(*inputs)[0]
     graphs = _graphs.setdefault(owner, CapturedCalls())
     counts = _counts.setdefault(owner, Counter())
-    shapes = [(tuple(one.shape), one.dtype) for one in inputs]
+    shapes = [(tuple(tensor.shape), tensor.dtype) for tensor in inputs]
     key = getattr(call, "__name__", ""), kind, lanes, *shapes, arithmetic()
     counts[key] += 1
+    # A capture costs several calls. Small calls gain so much that the first is captured; others
+    # must come back `FIRST` times before they are worth it.
     if inputs[0].numel() > SMALL and counts[key] <= FIRST:
         return tiles(*inputs)[0]
     if key not in graphs:

@@ -16,7 +16,7 @@ from typing import Any
 
 
 def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of the package called `package`."""
+    """`__getattr__`, `__dir__` and `__all__` of the package `package`."""
     module = sys.modules[package]
     module.__class__ = _Exports
     tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))

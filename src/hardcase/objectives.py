@@ -31,7 +31,7 @@ def __dir__() -> list[str]:
 @part("objective", "margin", needs="scores")
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """Best wrong logit minus the original's own label: positive where the model fails.
+    """Best wrong logit minus the original's label: positive where the model fails.
 
     Example:
         >>> import hardcase as hc
@@ -44,8 +44,8 @@ class Margin:
         ...     needs="gradients",
         ... )
         >>> budget = hc.Budget(gradients=30)
-        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
-        >>> len(found)
+        >>> failures = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
+        >>> len(failures)
         2
     """
 
@@ -59,7 +59,7 @@ class ConfidenceFalls:
     """Minus the confidence in the top class, whichever it is (feature perturbation's L = max f_y).
 
     While the seed's label leads this is `LabelFalls` on probabilities; once another class leads,
-    that one is made to fall.
+    the probability of that class falls.
     """
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
@@ -69,7 +69,7 @@ class ConfidenceFalls:
 @part("objective", "target-margin", needs="scores")
 @dataclass(frozen=True, slots=True)
 class TargetMargin:
-    """The target's logit minus the best other one.
+    """The target's logit minus the best other logit.
 
     Args:
         target: The class to reach.
@@ -84,7 +84,7 @@ class TargetMargin:
 @part("objective", "cross-entropy", needs="scores")
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
-    """The loss of the original's own label; raising it leads away from the label."""
+    """The loss of the original's label; raising it leads away from the label."""
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         return torch.nn.functional.cross_entropy(probe.logits, probe.origin.y, reduction="none")
@@ -110,8 +110,8 @@ def nearest(fit: Bool[Tensor, " m"], distance: Float[Tensor, " m"]) -> Float[Ten
 @part("objective", "nearest-failing", needs="scores", paper="Kang et al., TOSEM 2023")
 @dataclass(frozen=True, slots=True)
 class NearestFailing:
-    """Among failing candidates the nearest to the original's code in L1; any of them beats one that
-    does not fail (SINVAD, Eq. 1).
+    """Among failing candidates the nearest to the original's code in L1; any failing candidate
+    beats all others (SINVAD, Eq. 1).
 
     Args:
         oracle: Says which candidates fail.
@@ -136,8 +136,8 @@ class KeptByWitnesses:
     """Another objective, less what the witnesses lack to keep the original's label by `margin`
     logits.
 
-    What each of them lacks counts by its square, so that a witness who is nearly sure gives way and
-    one who is about to lose the label does not. Where the model fails already, and leaves its
+    A witness's missing margin counts by its square, so that a nearly sure witness gives way and a
+    witness that is about to lose the label does not. Where the model fails already, and leaves its
     label by `enough` logits, the other objective's gradient ends, so that it cannot drown the
     witnesses.
 
@@ -215,7 +215,7 @@ oracle=Witnessed)
 @part("objective", "label-falls", needs="scores")
 @dataclass(frozen=True, slots=True)
 class LabelFalls:
-    """Minus the answer for the original's own label: its logit, or its probability.
+    """Minus the answer for the original's label: its logit, or its probability.
 
     Args:
         probabilities: Use softmax probabilities in place of logits.
@@ -231,10 +231,10 @@ class LabelFalls:
 @part("objective", "differential", needs="peers", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
 class Differential:
-    """The original's label rises in all models but one, in which it falls `weight` times as much
-    (DeepXplore, obj1).
+    """The original's label rises in all models but the deviating model, in which it falls `weight`
+    times as much (DeepXplore, obj1).
 
-    Which one deviates is the row's target ``deviating`` (0 the model, then the peers); without
+    The row's target ``deviating`` names that model (0 the model, then the peers); without
     it, the model. Without peers the model alone remains, and its label falls.
 
     Args:
@@ -264,7 +264,7 @@ class Differential:
 @dataclass(frozen=True, slots=True)
 class Competitors:
     """`weight` times the answers for the `k` best other classes,
-    minus the one for the original's label (DLFuzz).
+    minus that for the original's label (DLFuzz).
 
     Args:
         k: Number of rival classes.
@@ -320,7 +320,7 @@ class Pushed:
 @part("objective", "sum", needs="scores")
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Several objectives, each with its weight.
+    """A weighted sum of objectives.
 
     Args:
         terms: Pairs of a weight and an objective.
@@ -359,7 +359,7 @@ class Surprise:
     What has no surprise (not a number) scores -inf.
 
     Args:
-        surprise: Surprise of traces, given the predicted classes.
+        surprise: Surprise of traces under the predicted classes.
         layer: The layer whose outputs are the traces.
         goal: Surprise to come near to; by default the more the better.
     """

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.registry import part
 from hardcase.tensors import margin
 from hardcase.types import Kind, Model, Objective, Oracle, Probe
@@ -27,7 +27,7 @@ def __dir__() -> list[str]:
 
 
 MIN_MARGIN = 1e-4
-"""By how much a wrong class must lead in probability: boundary images otherwise flip with the batch
+"""Least lead in probability of a wrong class: boundary images otherwise flip with the batch
 they are in.
 """
 
@@ -52,7 +52,7 @@ class LeavesLabel:
 @part("oracle", "target", needs="label")
 @dataclass(frozen=True, slots=True)
 class Reaches:
-    """The model answers one given class instead of the original's.
+    """The model answers the target class instead of the original's.
 
     Args:
         target: The class to reach.
@@ -86,7 +86,7 @@ class Confident:
 
     Args:
         confidence: Logit margin by which the wrong class must lead.
-        target: The class to reach; by default any wrong one.
+        target: The class to reach; by default any wrong class.
     """
 
     confidence: float = 0.0
@@ -104,7 +104,7 @@ class Confident:
 @part("oracle", "disagreement", needs="peers")
 @dataclass(frozen=True, slots=True)
 class Disagree:
-    """The model and at least one peer answer differently."""
+    """The model and a comparison model answer differently."""
 
     kind: ClassVar[Kind] = "disagreement"
 
@@ -144,7 +144,7 @@ class Anything:
 @part("oracle", "splits", needs="peers")
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """The model leaves the original's label, and every peer keeps it.
+    """The model leaves the original's label, and every comparison model keeps it.
 
     Args:
         min_margin: Least margin in probability of the wrong class.
@@ -212,7 +212,7 @@ def witness_margin(probe: Probe) -> Float[Tensor, " m"]:
     A witness whose answer is not a number keeps nothing.
 
     Args:
-        probe: What one query revealed.
+        probe: The networks' answers to a query.
     """
     margins = [
         (-margin(logits, probe.origin.y)).nan_to_num(-torch.inf) for logits in probe.witnesses
@@ -241,18 +241,18 @@ def failure_oracle(target: int | None = None, peers: Sequence[Model] = ()) -> Or
 
 
 def wanted_oracle(wanted: str | None, own: Oracle, *, peers: bool, regressions: bool) -> Oracle:
-    """The oracle that was asked for, or the method's own.
+    """The requested oracle, or that of the method.
 
     Args:
-        wanted: A name of `NAMED`, ``regression``, or None for the method's own.
-        own: The method's.
+        wanted: A name of `NAMED`, ``regression``, or None for the method's.
+        own: The method's oracle.
         peers: Whether there is a network to disagree with.
-        regressions: Whether a version before is given, whose regressions are searched for.
+        regressions: Whether the search looks for regressions against a baseline.
     """
     if wanted == "regression" and not regressions:
-        raise Problem("a regression needs the baseline.", fix="--baseline MODEL")
+        raise HardcaseError("a regression needs the baseline.", fix="--baseline MODEL")
     if wanted not in (None, "regression") and regressions:
-        raise Problem(
+        raise HardcaseError(
             f"--baseline searches for regressions; the oracle is to be {wanted!r}.",
             fix="leave out --oracle or --baseline",
         )
@@ -261,7 +261,7 @@ def wanted_oracle(wanted: str | None, own: Oracle, *, peers: bool, regressions: 
     if wanted not in NAMED:
         raise choice("oracle for this method", wanted, list(NAMED))
     if wanted == "disagreement" and not peers:
-        raise Problem(
+        raise HardcaseError(
             "disagreement needs a model to disagree with, and no comparison model was given.",
             fix="--peer MODEL",
         )

@@ -1,7 +1,7 @@
-"""Reading what somebody else wrote: plain files alone, their size known before they are read.
+"""Reading of foreign files: plain files only, with a check of the size before they are read.
 
-A named pipe would be waited for, a device read without end, and a few bytes can stand for a table
-that nests deeper than a parser goes.
+A named pipe would be waited for, a device read without end, and a short file can hold a table that
+nests deeper than a parser goes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 SMALL = 2**25
-"""Bytes, at most, of a file that is read whole because it says something."""
+"""Bytes, at most, of a text file that is read at once."""
 DEEPEST = 40
 """Levels of tables and lists inside each other, at most."""
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0)
@@ -60,14 +60,14 @@ def read_text(path: Path, *, most: int = SMALL) -> str:
     """Return the text of a file that a user named.
 
     Raises:
-        Problem: If it is no plain file of text, or larger than `most` bytes.
+        HardcaseError: If it is no plain file of text, or larger than `most` bytes.
     """
     try:
         return read_plain(path, most=most, links=True).decode("utf-8")
     except OSError as error:
-        raise Problem(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise HardcaseError(f"{path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
-        raise Problem(f"{path} is no text: {error}.") from error
+        raise HardcaseError(f"{path} is no text: {error}.") from error
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -90,19 +90,21 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def source_files(path: Path) -> list[Path]:
-    """A Python file and the modules of the user's own that it imports; nothing is run."""
+    """A Python file and the user's modules that it imports; nothing is run."""
     first = path.absolute()
     if not first.is_file():
         return []
     installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
     elsewhere = re.compile(r"(site|dist)-packages|\.zip$|lib-dynload")
     places = [str(first.parent)]
-    places += [one for one in sys.path if one not in installed and not elsewhere.search(one)]
+    places += [
+        place for place in sys.path if place not in installed and not elsewhere.search(place)
+    ]
     finder = ModuleFinder(places, excludes=["hardcase", *sys.stdlib_module_names])
     try:
         finder.run_script(str(first))
-        named = (getattr(one, "__file__", None) for one in finder.modules.values())
-        found = {Path(name).absolute() for name in named if name and name.endswith(".py")}
+        named = (getattr(place, "__file__", None) for place in finder.modules.values())
+        sources = {Path(name).absolute() for name in named if name and name.endswith(".py")}
     except (SyntaxError, ValueError, RecursionError, OSError):  # then any file beside it may count
-        found = {file.absolute() for file in first.parent.rglob("*.py") if file.is_file()}
-    return [first, *sorted(found - {first})]
+        sources = {file.absolute() for file in first.parent.rglob("*.py") if file.is_file()}
+    return [first, *sorted(sources - {first})]

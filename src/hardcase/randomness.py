@@ -1,7 +1,7 @@
 """Named random streams below one seed: nothing in hardcase draws from global randomness.
 
-Searches, spaces and guides draw from an `Rng`: every original has a sequence of its own, so that a
-seed's numbers depend on no other seed, on no shard and on no device. Training, where one network
+Searches, spaces and guides draw from an `Rng`: every original has a separate sequence, so that a
+seed's numbers depend on no other seed, on no shard and on no device. Training, where a network
 sees all images, samples from a `stream`.
 """
 
@@ -17,12 +17,12 @@ import torch
 from jaxtyping import Bool, Float, Int, Int32
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import ordinal
 
 
 def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:
-    """The generator of one named purpose, e.g.
+    """The generator of a named purpose, e.g.
 
     ``stream(7, "training", 3)``; streams do not overlap or interact.
     """
@@ -61,7 +61,8 @@ def reserved(ids: Sequence[str]) -> Bool[Tensor, " n"]:
 
     Reserved images are measured, but never searched, shown or used to choose anything, so that a
     repair can be proved on them. An image is reserved in every run, whatever the seed and whichever
-    other images there are. Claims about one image share its fate: give the ids of their images.
+    other images there are. Claims about the same image share its fate: pass the ids of their
+    images.
 
     >>> reserved(["mnist/test/00000", "mnist/test/00001", "mnist/test/00002"]).tolist()
     [True, False, False]
@@ -70,7 +71,7 @@ def reserved(ids: Sequence[str]) -> Bool[Tensor, " n"]:
 
 
 def hashed_order(names: Sequence[str], seed: int) -> Int[Tensor, " n"]:
-    """Return positions in a random order in which the presence of one name moves no other; equal
+    """Return positions in a random order in which the presence of a name moves no other; equal
     names stay together.
 
     >>> hashed_order(["a", "b", "c", "d"], seed=0).tolist()
@@ -81,7 +82,7 @@ def hashed_order(names: Sequence[str], seed: int) -> Int[Tensor, " n"]:
 
 @lru_cache(maxsize=8)
 def _keys(ids: tuple[str, ...]) -> Int[Tensor, " n"]:
-    """The same of a shard, which draws for several purposes."""
+    """The same of a shard, which draws for more than one purpose."""
     first = b"".join([hashlib.sha256(name.encode()).digest()[:8] for name in ids])
     return torch.from_numpy((np.frombuffer(first, ">u8") >> 1).astype(np.int64))
 
@@ -98,21 +99,21 @@ def _signed(constant: int) -> int:
 
 
 PLACE = _signed(0x9E3779B97F4A7C15)
-"""What one place further in a draw adds to the counter: 2^64 over the golden ratio, as in SplitMix.
+"""What a place further in a draw adds to the counter: 2^64 over the golden ratio, as in SplitMix.
 """
 DRAW = _signed(0xD1342543DE82EF95)
-"""What one draw further adds. Two counters of a seed meet only after some 2^31 draws or places."""
+"""What a further draw adds. Two counters of a seed meet only after some 2^31 draws or places."""
 _FIRST = _signed(0xBF58476D1CE4E5B9)
 _SECOND = _signed(0x94D049BB133111EB)
 
 
 class Rng:
-    """Random numbers for the rows of a batch, each row from its own original's sequence.
+    """Random numbers for the rows of a batch, each row from its original's sequence.
 
     A number is a hash of (run seed, stream name, seed key, how often the seed drew before, place in
     the draw), computed by integer tensor operations alone: it is the same on every device and
-    beside any neighbours, and a longer draw begins as a shorter one. Rows of the same seed in one
-    call are draws one after the other. A draw is told the seed of each row (`rows`, positions among
+    with any neighbours, and a longer draw begins as a shorter one. Rows of the same seed in a
+    call are consecutive draws. A draw takes the seed of each row (`rows`, positions among
     the keys) and the `shape` of what each row gets. `drawn`, how often each image drew, is all that
     changes; pickle the object, or keep `drawn` beside a search's state, to go on later with the
     same numbers.
@@ -123,7 +124,7 @@ class Rng:
     Args:
         seed: The run's seed.
         name: What the numbers are for; streams of different names have nothing in common.
-        keys: One number for every image, from `keys_of`. Numbers are made on their device.
+        keys: A number for every image, from `keys_of`. Numbers are computed on their device.
 
     >>> rng = Rng(7, "search", keys_of(["a", "b", "c"]))
     >>> both = rng.normal(torch.tensor([0, 2]), (4,))
@@ -141,7 +142,7 @@ class Rng:
     def numbered(
         cls, seed: int, name: str, count: int, *, device: torch.device | str = "cpu"
     ) -> Rng:
-        """For rows that have no ids: known by their number."""
+        """For rows without ids: named by their number."""
         return cls(seed, name, torch.arange(count, device=device))
 
     def __repr__(self) -> str:
@@ -156,7 +157,7 @@ class Rng:
         """Standard normal numbers: multiples of 2^-20, none beyond 6.05.
 
         A logarithm or a sine differs in its last bits from device to device. So each number is the
-        exact sum of two entries of one table of 65,536 normal quantiles, whose sum has unit
+        exact sum of two entries of a table of 65,536 normal quantiles, whose sum has unit
         variance; its distribution function is off by less than 1e-5.
         """
         words = self._words(rows, shape)
@@ -168,12 +169,16 @@ class Rng:
     def integers(
         self, rows: Int[Tensor, " m"], high: int | Int[Tensor, "..."], shape: Sequence[int] = ()
     ) -> Int[Tensor, "m *_"]:
-        """Whole numbers from 0 to `high` - 1, evenly to one part in 2^32 / `high`; one bound below
-        2^31 for all, or a tensor of them that broadcasts against the result.
+        """Integers from 0 to `high` - 1, uniform to 1 part in 2^32 / `high`; a bound below 2^31
+        for all, or a tensor of bounds that broadcasts against the result.
         """
         if isinstance(high, int) and not 0 < high < 2**31:
-            raise Problem(f"integers are drawn below {high}.", fix="a bound from 1 to 2147483647")
+            raise HardcaseError(
+                f"integers are drawn below {high}.", fix="a bound from 1 to 2147483647"
+            )
         words = self._words(rows, shape).to(torch.int64).bitwise_and_(0xFFFFFFFF)
+        # Multiply and shift instead of a remainder (D. Lemire, "Fast random integer generation in
+        # an interval", 2019), without his rejection step: its bias is at most high / 2^32.
         return words.mul_(high) >> 32
 
     def permutation(self, rows: Int[Tensor, " m"], count: int) -> Int[Tensor, "m c"]:
@@ -185,6 +190,8 @@ class Rng:
         count = torch.Size(shape).numel()
         number = self.drawn[rows]
         if not bool((rows[1:] > rows[:-1]).all()):  # several rows may belong to one seed
+            # The k-th row of a seed in this call is its k-th further draw, so a call with many rows
+            # gives the numbers of many calls with one row.
             number = number + ordinal(rows)
         self.drawn.index_add_(0, rows, torch.ones_like(rows))
         start = torch.add(self._base[rows], number, alpha=DRAW)
@@ -199,6 +206,8 @@ def _mixed(x: Int[Tensor, " *shape"]) -> Int[Tensor, " *shape"]:
 
     Torch shifts the sign in from the left; the mask takes it away again.
     """
+    # The finaliser of SplitMix64, constants included (Stafford's variant 13 of MurmurHash3's):
+    # every input bit flips each output bit with a chance of about one half.
     x.bitwise_xor_((x >> 30).bitwise_and_((1 << 34) - 1)).mul_(_FIRST)
     x.bitwise_xor_((x >> 27).bitwise_and_((1 << 37) - 1)).mul_(_SECOND)
     return x.bitwise_xor_((x >> 31).bitwise_and_((1 << 33) - 1))
@@ -209,6 +218,8 @@ def _quantiles(device: torch.device) -> Float[Tensor, " q"]:
     """65,536 normal quantiles, of which the sum of two drawn evenly is standard normal; on a grid,
     so that sums are exact.
     """
+    # Midpoints of equal shares of the lower half; the upper half mirrors it, so the mean is exactly
+    # 0. Division by the root of twice the mean square gives the sum of two entries unit variance.
     place = (torch.arange(32768, dtype=torch.float64) + 0.5) / 65536
     lower = torch.special.ndtri(place)
     lower = lower / (2 * lower.square().mean()).sqrt()

@@ -1,4 +1,4 @@
-"""One registry for every kind of part: a part's decorator is its only catalogue row.
+"""The registry of parts of every kind: a part's decorator is its only catalogue row.
 
 A row's summary is the first paragraph of the part's docstring. Its options are the parameters with
 a default, except those that a run supplies to a method (`SUPPLIED`). `hardcase list` reads
@@ -22,7 +22,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from hardcase.errors import Problem, choice, file_member, guarded, likely_factory
+from hardcase.errors import HardcaseError, choice, file_member, guarded, likely_factory
 
 if TYPE_CHECKING:
     from hardcase.types import Method
@@ -63,15 +63,15 @@ Made = TypeVar("Made", bound=Callable[..., Any])
 class Preset:
     """A named form of a part: the same part with other options.
 
-    A form that truly is another recipe has a decorator of its own, with a name like
-    ``sinvad@paper``; `make` is for the options of a recipe that is registered under another name.
+    A form that truly is another recipe has a separate decorator, with a name like ``sinvad@paper``;
+    `make` is for the options of a recipe that is registered under another name.
 
     Args:
-        summary: What this form is, in one line.
+        summary: What this form is, in a line.
         options: Values that differ from the part's defaults.
         differences: Where it departs from the source it is named after.
-        make: The recipe, where it is not the part's own.
-        paper: The source, where it is not the part's own.
+        make: The recipe, where it is not that of the part.
+        paper: The source, where it is not that of the part.
         cite: BibTeX of that source.
         facts: Facts of the row that differ from the part's.
     """
@@ -87,13 +87,13 @@ class Preset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One row of the registry: something that a name stands for.
+    """A row of the registry: a name and the part that it stands for.
 
     Args:
-        kind: One of the keys of `ROOMS`.
+        kind: A key of `ROOMS`.
         name: What users type.
         make: The class or function behind the name.
-        summary: One line; by default the first paragraph of the docstring of `make`.
+        summary: A line; by default the first paragraph of the docstring of `make`.
         paper: Where the idea was published, or "ours".
         cite: BibTeX entries of the sources.
         differences: Where the part departs from its source.
@@ -137,7 +137,7 @@ class Part:
         return tuple(map(citation_key, self.cite))
 
     def __call__(self, *parts: Any, **options: Any) -> Any:
-        """Make the part; options that are not given take the preset's values."""
+        """Make the part; absent options take the preset's values."""
         built_part = self.make(*parts, **{**self.preset, **options})
         if self.kind == "method":  # a method carries the name under which it was asked for
             return replace(built_part, name=self.name)
@@ -149,7 +149,7 @@ class Option:
     """An option of a part, as its signature and its docstring state it.
 
     Args:
-        default: Its value where none is given.
+        default: Its value if the option is absent.
         help: What it means, from the ``Args`` section.
         choices: The values it can take, where its annotation is a `Literal`.
     """
@@ -191,9 +191,9 @@ def _choices(built_part: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
     return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
 
 
-def argument_helps(made: Callable[..., Any]) -> dict[str, str]:
+def argument_helps(factory: Callable[..., Any]) -> dict[str, str]:
     """What the ``Args`` section of a docstring says of each parameter."""
-    lines = (inspect.getdoc(made) or "").splitlines()
+    lines = (inspect.getdoc(factory) or "").splitlines()
     if "Args:" not in lines:
         return {}
     helps: dict[str, str] = {}
@@ -241,7 +241,7 @@ def part(
         >>> from hardcase.registry import part, resolve
         >>> @part("data", "dots", paper="ours")
         ... def dots(*, count: int = 4) -> int:
-        ...     '''As many dots as asked for.'''
+        ...     '''As many dots as `count`.'''
         ...     return count
         >>> resolve("data", "dots")(count=5)
         5
@@ -249,11 +249,11 @@ def part(
     _known_kind(kind)
 
     def register(make: Made) -> Made:
-        made = _named(make, name) if kind == "method" else make
+        decorated = _named(make, name) if kind == "method" else make
         row = Part(
             kind=kind,
             name=name,
-            make=made,
+            make=decorated,
             summary=first_paragraph(make),
             paper=paper,
             cite=_entries(cite),
@@ -263,13 +263,13 @@ def part(
         _add(row)
         for suffix, preset in (presets or {}).items():
             _add(_preset(row, suffix, preset))
-        return made
+        return decorated
 
     return register
 
 
 def explain(make: Callable[..., Any], shared: Mapping[str, str]) -> None:
-    """Add to the ``Args`` of a docstring what arguments that several parts share mean."""
+    """Add the descriptions of shared arguments to the ``Args`` of a docstring."""
     text = inspect.cleandoc(make.__doc__ or "")
     if "Args:" not in text:
         text += "\n\nArgs:"
@@ -295,7 +295,7 @@ def _preset(row: Part, suffix: str, preset: Preset) -> Part:
 
 def _named(make: Made, name: str) -> Made:
     """The function itself, except that the method it makes carries the registered name, and that
-    an option which is one of a few words is refused where it is none of them."""
+    an option with a fixed list of words refuses other words."""
 
     @wraps(make)
     def named(*parts: Any, **options: Any) -> Any:
@@ -325,8 +325,8 @@ model = partial(part, "model")
 
 
 def parts(kind: str, wanted: str = "") -> dict[str, Part]:
-    """All parts of a kind by name: those of the package, and of those of installed plug-ins the one
-    that is `wanted`. The others are not imported: what is broken in a plug-in concerns nobody who
+    """All parts of a kind by name: those of the package, and of the parts of installed plug-ins the
+    `wanted` part. The others are not imported: what is broken in a plug-in concerns nobody who
     does not name it.
     """
     if kind not in _loaded:
@@ -337,8 +337,8 @@ def parts(kind: str, wanted: str = "") -> dict[str, Part]:
         for point in entry_points(group=f"hardcase.{kind}"):
             if _word(point.name) == word:
                 with guarded(f"{kind} {point.name!r} of the entry point {point.value}"):
-                    made: Callable[..., Any] = point.load()
-                _add(_outside(kind, point.name, made))
+                    loaded: Callable[..., Any] = point.load()
+                _add(_outside(kind, point.name, loaded))
     return {name: allowed[name] for name in sorted(allowed, key=methodcaller("split", "@"))}
 
 
@@ -363,7 +363,7 @@ def resolve(kind: str, spec: str) -> Part:
             group ``hardcase.<kind>``.
 
     Raises:
-        Problem: If there is no such part; the message lists the choices.
+        HardcaseError: If there is no such part; the message lists the choices.
 
     Example:
         >>> from hardcase.registry import resolve
@@ -381,9 +381,9 @@ def resolve(kind: str, spec: str) -> Part:
 
 
 def refuse_bare_file(kind: str, spec: str) -> None:
-    """Raise if `spec` is a file that does not say which of its parts is meant."""
+    """Raise if `spec` is a file without the name of a part."""
     if spec.endswith(".py"):
-        raise Problem(
+        raise HardcaseError(
             f"{spec} is a file; which {kind} of it is meant?",
             fix=f"{spec}:{likely_factory(Path(spec))}",
         )
@@ -408,7 +408,7 @@ def with_parts(
 
 
 def built(kind: str, spec: str, shape: tuple[int, int, int] | None) -> Any:
-    """Return the part that `spec` names, made with its own options and the images' shape."""
+    """Return the part that `spec` names, built with its options and the images' shape."""
     from hardcase.types import Objective, Search, Space
 
     roles: dict[str, tuple[type, str]] = {
@@ -421,16 +421,16 @@ def built(kind: str, spec: str, shape: tuple[int, int, int] | None) -> Any:
         return part.make
     unknown = [name for name in part.given if name != "shape"]
     if unknown:
-        raise Problem(
+        raise HardcaseError(
             f"{kind} {spec} takes {unknown[0]!r}, which no run can give it.",
             "Such a part may ask for `shape`; everything else needs a default.",
         )
     protocol, contract = roles[kind]
     with guarded(f"{kind} {spec}"):
-        made = part(**dict.fromkeys(part.given, shape))
-    if not isinstance(made, protocol):
-        raise Problem(f"{spec} makes a {type(made).__name__}, which is no {kind}.", contract)
-    return made
+        value = part(**dict.fromkeys(part.given, shape))
+    if not isinstance(value, protocol):
+        raise HardcaseError(f"{spec} makes a {type(value).__name__}, which is no {kind}.", contract)
+    return value
 
 
 @cache
@@ -441,22 +441,22 @@ def rows(kind: str) -> list[dict[str, Any]]:
         kind: A room of `ROOMS` (``methods``, ``searches``, …) or ``metrics``.
     """
     catalogue: dict[str, list[dict[str, Any]]] = json.loads(CATALOGUE.read_text(encoding="utf-8"))
-    known = [*ROOMS.values(), "metrics"]
-    if kind not in known:
-        raise choice("kind of part", kind, sorted(known))
+    kinds = [*ROOMS.values(), "metrics"]
+    if kind not in kinds:
+        raise choice("kind of part", kind, sorted(kinds))
     return catalogue[kind]
 
 
 def check_offer(part: Part, subject: str, offers: str, levels: Sequence[str]) -> None:
-    """Refuse a method that needs more than the model offers, naming those that would work;
-    `levels` is all that can be asked of a model, the least first.
+    """Refuse a method that needs more than the model offers, and name methods that would
+    work; `levels` are the kinds of answers of models, the least first.
     """
     needs = {row["name"]: row["needs"] for row in rows("methods")}
     level = levels.index(offers)
     if part.name not in needs or levels.index(needs[part.name]) <= level:
         return
     able = [name for name, need in needs.items() if levels.index(need) <= level]
-    raise Problem(
+    raise HardcaseError(
         f'method "{part.name}" needs {needs[part.name]}; model "{subject}" offers {offers} only.',
         f"methods that work here: {', '.join(able)}",
     )
@@ -468,16 +468,16 @@ def citation_key(text: str) -> str:
     return key[1] if key else text
 
 
-def first_paragraph(made: Callable[..., Any]) -> str:
-    """The first paragraph of a docstring in one line."""
-    text = inspect.getdoc(made) or ""
+def first_paragraph(factory: Callable[..., Any]) -> str:
+    """The first paragraph of a docstring in a line."""
+    text = inspect.getdoc(factory) or ""
     return " ".join(text.partition("\n\n")[0].split()).removesuffix(".")
 
 
 def _add(row: Part) -> None:
     before = _parts[row.kind].get(row.name)
     if before is not None and _origin(before) != _origin(row):
-        raise Problem(
+        raise HardcaseError(
             f"two parts of kind {row.kind} are called {row.name!r}: "
             f"{before.make.__qualname__} of {_origin(before)[0]} and "
             f"{row.make.__qualname__} of {_origin(row)[0]}.",
@@ -510,7 +510,7 @@ def _load(kind: str) -> None:
 
 
 def _supplied(kind: str, path: Path, member: str) -> Part:
-    """A part of a user's file, decorated or not, or a preset of one that is."""
+    """A part of a user's file, decorated or not, or a preset of a decorated part."""
     name, _, suffix = member.partition("@")
     made = file_member(path, name)
     if not suffix:
@@ -523,9 +523,11 @@ def _supplied(kind: str, path: Path, member: str) -> Part:
     return replace(forms[suffix], name=f"{path}:{member}")
 
 
-def _outside(kind: str, name: str, made: Callable[..., Any]) -> Part:
-    """The row of a part from outside: its own if it is decorated, else one with its docstring."""
+def _outside(kind: str, name: str, factory: Callable[..., Any]) -> Part:
+    """The row of a part from outside: that of its decorator, else a row with its docstring."""
     for row in _parts[kind].values():
-        if row.make is made and not row.preset:
+        if row.make is factory and not row.preset:
             return replace(row, name=name)
-    return Part(kind=kind, name=name, make=made, summary=first_paragraph(made), paper="supplied")
+    return Part(
+        kind=kind, name=name, make=factory, summary=first_paragraph(factory), paper="supplied"
+    )

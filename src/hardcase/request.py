@@ -1,7 +1,7 @@
-"""What a call asks for: settings of the command line, of files and of Python as one configuration,
-each of which knows who gave it.
+"""Settings of the command line, of files and of Python as one configuration, with the source of
+each setting.
 
-Precedence in one line: a flag or an argument, then ``--limits``, then ``hardcase.toml``, then the
+Precedence: a flag or an argument, then ``--limits``, then ``hardcase.toml``, then the
 default.
 """
 
@@ -11,21 +11,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypedDict
 
 from hardcase.config import BudgetConfig, Config, assign, parse, refuse_renamed
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 
 __all__ = ["GIVERS", "Request", "SearchSettings", "Settings", "settings_by_name"]
 
 GIVERS = ("default", "hardcase.toml", "--limits", "flag", "python")
-"""Who can give a setting; a later one in this list replaces what an earlier one gave."""
+"""Sources of settings; a later source in this list overrides an earlier source."""
 SECTIONS = ("model", "budget", "campaign", "limits", "method")
-"""Settings that are tables: each of their keys is a setting of its own."""
+"""Settings that are tables: each of their keys is a setting."""
 NAMED = ("model", "method")
-"""Sections that may be given by their name alone."""
+"""Sections that may be a single name."""
 
 
 class SearchSettings(TypedDict, total=False):
-    """Settings of a search in memory that are no arguments of their own; see
-    docs/reference/configuration.md for what each means.
+    """Settings of a search in memory that have no argument; docs/reference/configuration.md
+    explains each.
     """
 
     task: str
@@ -45,7 +45,7 @@ class SearchSettings(TypedDict, total=False):
 
 
 class Settings(SearchSettings, total=False):
-    """Settings of a run that are no arguments of their own."""
+    """Settings of a run that have no argument."""
 
     samples: int
     measure: int | Literal["all"]
@@ -57,7 +57,7 @@ class Settings(SearchSettings, total=False):
 
 
 class Request:
-    """Settings as they are asked for, until they become a configuration.
+    """Requested settings, before they are checked as a configuration.
 
     Example:
         >>> request = Request().ask({"images": 40}, "hardcase.toml").ask({"images": 20}, "flag")
@@ -71,7 +71,7 @@ class Request:
         self._labels: dict[str, str] = {}
 
     def ask(self, values: Mapping[str, Any], by: str, label: str = "") -> Request:
-        """Add settings of one giver.
+        """Add the settings of a source.
 
         Args:
             values: Settings by name; those of a section in a table.
@@ -79,14 +79,14 @@ class Request:
             label: What an error calls the giver; by default its name and the setting.
 
         Raises:
-            Problem: If the same giver has given another value before.
+            HardcaseError: If the same source has set another value before.
         """
         refuse_renamed(values)
         for path, value in settings_by_name(values):
             known = self.given.get(path)
             name = label or {"flag": f"--set {path}", "python": path}.get(by, by)
             if known == by and self._value(path) != value:
-                raise Problem(
+                raise HardcaseError(
                     f"{path} is given twice: {self._value(path)!r} by {self._labels[path]} and"
                     f" {value!r} by {name}.",
                     fix="one of the two",
@@ -105,21 +105,21 @@ class Request:
             del self.given[path]
 
     def asks_for(self, path: str) -> bool:
-        """Whether anybody has given a setting."""
+        """Whether any source has set a setting."""
         return path in self.given
 
     def config(self, *, stored: Mapping[str, str] | None = None) -> Config:
         """Return the checked configuration.
 
         Args:
-            stored: Who gave what to the run whose settings were asked for as ``hardcase.toml``:
-                they stay theirs. None: those settings are of a file that somebody wrote.
+            stored: The sources of the run whose settings are in ``hardcase.toml``: they stay.
+                None: those settings are of a file that somebody wrote.
         """
-        given = self.given
+        sources = self.given
         if stored is not None:
-            others = {path: by for path, by in given.items() if by != "hardcase.toml"}
-            given = {**stored, **others}
-        return parse({**self.values, "given": given})
+            others = {path: by for path, by in sources.items() if by != "hardcase.toml"}
+            sources = {**stored, **others}
+        return parse({**self.values, "given": sources})
 
     def _value(self, path: str) -> Any:
         head, _, key = path.partition(".")
@@ -127,7 +127,7 @@ class Request:
 
 
 def assigned(values: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return settings with one of them changed."""
+    """Return settings with a new value for a key."""
     head, _, key = path.partition(".")
     if not key:
         return {**values, head: value}
@@ -136,14 +136,16 @@ def assigned(values: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]
 
 
 def settings_by_name(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every setting with its full name; what is None was not given."""
+    """Every setting with its full name; None: not set."""
     for name, value in values.items():
         if name == "given" or value is None:
             continue
         if name in NAMED and isinstance(value, str):
             yield f"{name}.name", value
         elif name in SECTIONS and isinstance(value, Mapping):
-            yield from ((f"{name}.{key}", one) for key, one in value.items() if one is not None)
+            yield from (
+                (f"{name}.{key}", entry) for key, entry in value.items() if entry is not None
+            )
         else:
             yield name, value
 
@@ -163,10 +165,10 @@ def typed_settings(texts: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def refuse_unused(settings: Mapping[str, Any], known: Mapping[str, Any], call: str) -> None:
-    """Refuse settings that a call does not use, with the nearest one that it does.
+    """Refuse settings that a call does not use, and name the nearest setting that it does.
 
     Args:
-        settings: What was given by keyword.
+        settings: The keyword arguments.
         known: The annotations of a `TypedDict`.
         call: What the error calls the call.
     """

@@ -11,7 +11,7 @@ from hardcase.campaign.claims import claim_context
 from hardcase.config import Config, annotated_as, task_of
 from hardcase.data.files import LabelledSet, MixedSizes, Stream
 from hardcase.data.sources import large, load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.load import is_stated, names_outputs, network_of_code
 from hardcase.models.names import ClassMap, aligned, map_between
 from hardcase.tasks import task_named
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 FILES = ("folder:", "csv:")
-"""Data whose images are files of their own, of any size and number."""
+"""Data whose images are separate files, of any size and number."""
 SAMPLE = 256
 """Images of many files that stand for all of them where a shape or a first answer is needed."""
 
@@ -73,19 +73,19 @@ class CampaignSplits:
         raise NotImplementedError
 
     def images(self, split: str) -> Images:
-        """One split of the data under the model's classes, loaded once."""
+        """A split of the data under the model's classes, loaded once."""
         if split not in self.loaded:
             self.loaded[split] = self.labelled(split).images()
         return self.loaded[split]
 
     def unrecorded(self, split: str) -> Images:
-        """Return a split for networks that have an identity of their own, such as witnesses: of a
-        search that does not read it otherwise, it is no ingredient.
+        """Return a split for networks with a separate identity, such as witnesses: it is no
+        ingredient of a search that does not read it otherwise.
         """
         return self.labelled(split).images()
 
     def named_images(self, data: str, split: str) -> Images:
-        """One split of any data set, under the model's classes."""
+        """A split of any data set, under the model's classes."""
         if data == self.config.data:
             return self.images(split)
         return self.under_model_classes(load(data, split=split, offline=self.config.offline))
@@ -101,13 +101,13 @@ class CampaignSplits:
         return map_between(self.read(self.config.split).classes, self._output_names)
 
     def labelled(self, split: str) -> Images | Stream:
-        """One split under the model's classes; of many files nothing is decoded yet."""
+        """A split under the model's classes; of many files nothing is decoded yet."""
         if split in self.loaded:
             return self.loaded[split]
         return self.under_model_classes(self.read(split))
 
     def annotated(self, split: str) -> AnnotatedImages:
-        """One split of the data with what is known to be in each image, loaded once."""
+        """A split of the data with the annotations of each image, loaded once."""
         if split not in self._annotated:
             from hardcase.claims.annotations import AnnotatedImages, load_annotations
             from hardcase.claims.load import labelled_annotations
@@ -122,16 +122,16 @@ class CampaignSplits:
         return self._annotated[split]
 
     def read(self, split: str) -> Images | Stream:
-        """One split of the data as it is stored, under its own classes."""
+        """A split of the data as it is stored, with the classes of the data."""
         if split not in self._stored:
             self._stored[split] = self.task.read(self, split)
         return self._stored[split]
 
     def load_split(self, split: str) -> Images | Stream:
-        """One split as its files hold it; of many files nothing is decoded yet."""
-        for one in self._stored.values():
-            if (one.name, one.split) == (self.data, "all"):  # it is every split at once
-                return one
+        """A split as its files hold it; of many files nothing is decoded yet."""
+        for stored in self._stored.values():
+            if (stored.name, stored.split) == (self.data, "all"):  # it is every split at once
+                return stored
         many = large(self.data, split) if self.data.startswith(FILES) else None
         try:
             return many or load(self.data, split=split, offline=self.config.offline)
@@ -148,13 +148,15 @@ class CampaignSplits:
         code = self.config.model.name.rpartition("@")[2]
         if ".py:" not in code:
             return []
-        with suppress(Problem):  # what is wrong with the model is told once its images are read
+        with suppress(
+            HardcaseError
+        ):  # what is wrong with the model is told once its images are read
             return sizes_taken(network_of_code(code), side)
         return []
 
     @cached_property
     def data(self) -> str:
-        """The name of the data; images without a size of their own get the model's."""
+        """The name of the data; images without a fixed size get the model's."""
         spec = self.config.data
         if "resize=" in spec or "crop=" in spec or not spec.startswith(FILES):
             return spec
@@ -192,8 +194,8 @@ class CampaignSplits:
     @cached_property
     def sample(self) -> Images:
         """Images of the run's shape and classes, whichever are at hand."""
-        given = self.given_seeds
-        return sample_of(self.labelled("test") if given is None else given)
+        seeds_passed = self.given_seeds
+        return sample_of(self.labelled("test") if seeds_passed is None else seeds_passed)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -203,5 +205,5 @@ class CampaignSplits:
 
 
 def sample_of(images: Images | Stream) -> Images:
-    """Some of many files, decoded; whatever is in memory already stays whole."""
+    """A choice of many files, decoded; images in memory stay as they are."""
     return images.first(SAMPLE).images() if isinstance(images, Stream) else images

@@ -1,6 +1,6 @@
 """What code of others may leave behind in torch and Python, and putting it back.
 
-A network, a loader, a sampler or a plug-in shares one process with everything else. What it sets
+A network, a loader, a sampler or a plug-in shares the process with everything else. What it sets
 for all, such as the default type of numbers, would change what other networks answer. So every
 call of such code is between `GlobalState.now` and `restore` (`hardcase.errors.guarded`).
 Nothing here imports torch: what it holds is looked at once it is there.
@@ -21,7 +21,7 @@ __all__ = ["LEAVE", "Changes", "GlobalState"]
 
 
 class Setting(NamedTuple):
-    """Something that one piece of code sets for all others: its name in a sentence."""
+    """A global setting of the process: its name in a sentence."""
 
     name: str
     read: Callable[[], Any]

@@ -1,4 +1,4 @@
-"""What a campaign does differently where its networks answer claims: one method per difference.
+"""What a campaign does differently where its networks answer claims: a method per difference.
 
 `Context` and its splits ask these and never look at the name of a task.
 """
@@ -24,7 +24,7 @@ __all__ = ["Claiming", "Classification", "task_named"]
 
 @dataclass(frozen=True)
 class Classification:
-    """Networks that name one class of each image.
+    """Networks that predict a single class of each image.
 
     Args:
         name: The task, as ``--task`` names it.
@@ -47,7 +47,7 @@ class Classification:
         return context.labelled(context.config.split)
 
     def load(self, context: Context, spec: str, how: Loading) -> Model:
-        """Return the model that `spec` names; one that leaves something open is tried on images."""
+        """Return the model that `spec` names; open settings are chosen by trying it on images."""
         if not is_stated(spec):
             how = context.with_examples(spec, how)
         return load_model(spec, how)
@@ -65,8 +65,8 @@ class Classification:
     def witnesses(
         self, context: Context, wanted: Sequence[str | Model] | None
     ) -> tuple[Model, ...]:
-        """Return the witnesses that were named or given; without any, the default ones if the
-        method has witnesses.
+        """Return the witnesses that the user named or passed, else the default witnesses if the
+        method needs any.
         """
         if wanted is not None:
             return context.witnessing.named(wanted) if wanted else ()
@@ -90,8 +90,8 @@ class Claiming(Classification):
     def read(self, splits: CampaignSplits, split: str) -> Images | Stream:
         from hardcase.claims.load import claim_seeds
 
-        known = splits.annotated(split)
-        return claim_seeds(known.images, known.annotations, self.name)
+        annotated = splits.annotated(split)
+        return claim_seeds(annotated.images, annotated.annotations, self.name)
 
     def all_images(self, context: Context) -> ImageSet:
         """Return every claim; with ``claims = "absent"`` also of what is not there."""
@@ -100,8 +100,10 @@ class Claiming(Classification):
             return claimed
         from hardcase.claims.load import with_absent
 
-        known = context.annotated(context.config.split)
-        return with_absent(claimed.images(), known.images, known.annotations, context.subject)
+        annotated = context.annotated(context.config.split)
+        return with_absent(
+            claimed.images(), annotated.images, annotated.annotations, context.subject
+        )
 
     def load(self, context: Context, spec: str, how: Loading) -> Model:
         from hardcase.claims.load import load_claim_model

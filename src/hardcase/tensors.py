@@ -1,4 +1,4 @@
-"""Small tensor functions that several rooms share, and PNG in a few lines."""
+"""Small tensor functions that rooms share, and encoding and decoding of PNG."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 # PNG in a few lines: a writer several times faster than a general one, and a reader for any PNG.
 
@@ -29,7 +29,7 @@ _GREY = 0
 _COLOUR = 2
 T = TypeVar("T")
 MANY_BYTES = 2**22
-"""Bytes of images from which on several threads compress them."""
+"""Bytes of images from which on threads compress them."""
 
 
 def encode(image: UInt8[Tensor, "c h w"]) -> bytes:
@@ -49,12 +49,13 @@ def encode_all(images: UInt8[Tensor, "n c h w"]) -> list[bytes]:
     header = struct.pack(">IIBBBBB", width, height, 8, _GREY if channels == 1 else _COLOUR, 0, 0, 0)
     head = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header)
     tail = _chunk(b"IEND", b"")
-    pixels = _beside(partial(zlib.compress, level=1), lines, lines.nbytes)
+    pixels = _parallel_map(partial(zlib.compress, level=1), lines, lines.nbytes)
     return [b"".join((head, _chunk(b"IDAT", data), tail)) for data in pixels]
 
 
-def _beside(work: Callable[[Any], T], items: Any, size: int) -> list[T]:
-    """`work` on every item, in several threads where they hold many bytes: zlib lets others run."""
+def _parallel_map(work: Callable[[Any], T], items: Any, size: int) -> list[T]:
+    """Map `work` over items, in threads if they hold many bytes: zlib releases the interpreter's
+    lock."""
     if size < MANY_BYTES:
         return list(map(work, items))
     parts = [items[part] for part in chunks(len(items), 64)]  # a task for each is most of the work
@@ -78,12 +79,14 @@ def decode(data: bytes | None, side: tuple[int, ...] | None = None) -> UInt8[Ten
             plain = picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
             array = np.array(plain)
     except Exception as error:  # the reader raises many kinds for a damaged file
-        raise Problem(f"a stored image is damaged: {type(error).__name__}: {error}") from error
+        raise HardcaseError(
+            f"a stored image is damaged: {type(error).__name__}: {error}"
+        ) from error
     return torch.from_numpy(array[None] if array.ndim == 2 else array.transpose(2, 0, 1).copy())
 
 
 def decode_all(data: Sequence[bytes | None]) -> UInt8[Tensor, "n c h w"]:
-    """The images of several PNGs, all of one size."""
+    """The images of PNGs of equal size."""
     if not data:
         return torch.zeros(0, 1, 1, 1, dtype=torch.uint8)
     first = decode(data[0])
@@ -92,15 +95,15 @@ def decode_all(data: Sequence[bytes | None]) -> UInt8[Tensor, "n c h w"]:
     def put(row: int) -> None:
         image = decode(data[row], first.shape[1:])
         if image.shape != first.shape:
-            raise Problem("the stored images have different sizes; they are damaged.")
+            raise HardcaseError("the stored images have different sizes; they are damaged.")
         images[row] = image
 
-    _beside(put, range(len(data)), images.numel())
+    _parallel_map(put, range(len(data)), images.numel())
     return images
 
 
 def remade(data: bytes | None) -> bytes:
-    """A stored image as a PNG made here: whatever bytes were stored, an image leaves."""
+    """Encode a stored image as a new PNG: whatever bytes were stored, an image leaves."""
     return encode(decode(data))
 
 
@@ -136,8 +139,8 @@ class _Grid(torch.autograd.Function):
         return _on_grid(x)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Tensor:
-        return slope
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
 
 
 def to_bytes(x: Float[Tensor, " *shape"]) -> UInt8[Tensor, " *shape"]:
@@ -149,7 +152,7 @@ def from_bytes(x: UInt8[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
 
 
 def to_tensor(array: npt.NDArray[Any]) -> Tensor:
-    """A tensor of its own: contiguous, and free to be written to."""
+    """A contiguous copy that may be written to."""
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
@@ -166,12 +169,12 @@ _steady = {"cpu"}
 row alone.
 """
 _constant: dict[str, int] = {}
-"""Kinds of device on which every call has one constant shape, and the rows of that tile."""
+"""Kinds of device on which every call has a constant shape, and the rows of that tile."""
 
 
 def steady(device: torch.device) -> bool:
-    """Whether rows have the same bits in any number of whole tiles, as on a CPU; elsewhere every
-    call needs one constant shape.
+    """Whether rows have the same bits in any number of complete tiles, as on a CPU; elsewhere every
+    call needs a constant shape.
     """
     return device.type in _steady
 
@@ -192,7 +195,7 @@ def tile_in_use(kind: str) -> int | None:
 
 @contextmanager
 def any_rows(device: torch.device) -> Iterator[None]:
-    """Calls on this device have the rows they are given, padded as on a CPU, while this lasts."""
+    """Calls on this device are padded as on a CPU, while this lasts."""
     before = _constant.pop(device.type, None)
     try:
         yield
@@ -206,11 +209,11 @@ def tile_rows(device: torch.device) -> int:
 
 
 def in_tiles(*rows: Tensor) -> Iterator[tuple[Any, ...]]:
-    """Aligned rows in parts of whole tiles, padded, each with how many of its rows are real: what
-    is computed of such a part depends, row by row, on that row alone.
+    """Aligned rows in parts of complete tiles, padded, each with how many of its rows are real:
+    what is computed of such a part depends, row by row, on that row alone.
 
-    On a CPU one part, padded to a multiple of `TILE` rows; on a device that has a constant tile one
-    for each tile.
+    On a CPU a single part, padded to a multiple of `TILE` rows; on a device with a constant tile a
+    part per tile.
     """
     count = len(rows[0])
     kind = rows[0].device.type
@@ -228,7 +231,7 @@ def tiled(f: Callable[..., Tensor], *rows: Tensor) -> Tensor:
 def total(x: Float[Tensor, " *shape"], dim: int = 1) -> Float[Tensor, " *rest"]:
     """The sum along an axis, added in an order that depends on the length of that axis alone.
 
-    A CPU's own sum does so; a kernel of another device may choose the order by the number of rows,
+    The sum of a CPU does so; a kernel of another device may choose the order by the number of rows,
     so there halves are added to halves.
     """
     if x.device.type in _steady or not x.shape[dim]:
@@ -261,7 +264,7 @@ AHEAD = 2
 
 
 def sent(x: Tensor, parts: Iterable[slice], device: torch.device) -> Iterator[Tensor]:
-    """These parts of `x` on a device, one after the other.
+    """These parts of `x` on a device, in turn.
 
     To a GPU they go through pinned memory, which another thread fills meanwhile: neither the device
     nor this thread waits for a copy.
@@ -281,16 +284,16 @@ def sent(x: Tensor, parts: Iterable[slice], device: torch.device) -> Iterator[Te
 
 @lru_cache(maxsize=256)
 def constant(values: tuple[Any, ...], like: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers as a tensor on a device, made once: whoever copies to a device waits for all that it
-    has still to do, and nothing that waits can be captured (`hardcase.graphs`).
+    """Numbers as a tensor on a device, copied once: a copy to a device waits for its whole queue,
+    and nothing that waits can be captured (`hardcase.graphs`).
     """
     with torch.inference_mode(False):
         return torch.tensor(values, dtype=like, device=device)
 
 
 class Copies:
-    """Tensors and their copies on other devices, each made once: whoever copies to a device waits
-    for all that it has still to do.
+    """Tensors and their copies on other devices, each copied once: a copy to a device waits
+    for its queue.
 
     Args:
         tensors: What is copied; elsewhere, pickled or not, it starts without copies.
@@ -314,7 +317,7 @@ def flat(x: Tensor) -> Float[Tensor, "m d"]:
 
 
 def per_row(values: Tensor, like: Tensor) -> Tensor:
-    """`values` (one a row) shaped to broadcast over the trailing axes of `like`."""
+    """`values` (a number per row) shaped to broadcast over the trailing axes of `like`."""
     return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
@@ -332,7 +335,7 @@ def ordinal(groups: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
 
 
 def margin(logits: Float[Tensor, "m k"], label: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
-    """Best other logit minus the label's own: positive where the label has lost."""
+    """Best other logit minus the logit of the label: positive where the label has lost."""
     at_label = logits.gather(1, label[:, None])
     others = logits.scatter(1, label[:, None], -torch.inf)
     return (others.amax(1, keepdim=True) - at_label).squeeze(1)
@@ -350,7 +353,7 @@ def digest(parts: Iterable[bytes | str | memoryview]) -> str:
 def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
     """A content hash of named tensors: equal for equal names, types, shapes and bytes.
 
-    Of state that is no tensor, which a network may keep beside its weights, the type counts.
+    Of state that is no tensor, which a network may hold besides its weights, the type counts.
     """
     parts = list[bytes | str | memoryview]()
     for name, value in sorted(tensors.items()):
@@ -402,13 +405,13 @@ DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
 def usable_device(name: str) -> str:
-    """A device that exists here; ``auto`` is a GPU where there is one."""
+    """A device that exists here; ``auto`` is a GPU if available."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     kind = name.partition(":")[0]
     if kind not in DEVICES:
         available = f"--device {'cuda' if torch.cuda.is_available() else 'cpu'}"
-        raise Problem(
+        raise HardcaseError(
             f"there is no device {name!r}.", f"known: auto, {', '.join(DEVICES)}", fix=available
         )
     try:
@@ -416,5 +419,7 @@ def usable_device(name: str) -> str:
             raise RuntimeError("it computes no values")
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise Problem(f"device {name!r} cannot be used: {reason}", fix="--device cpu") from error
+        raise HardcaseError(
+            f"device {name!r} cannot be used: {reason}", fix="--device cpu"
+        ) from error
     return name

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, balanced_order
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 Encoded = tuple[Tensor, Mapping[str, Tensor]]
-"""Codes, and what a space must know of each image beside its code (`Seeds.context`)."""
+"""Codes, and the tensors that a space needs per image besides its code (`Seeds.context`)."""
 
 Scores = Float[Tensor, " m"]
 """A number for each candidate."""
@@ -45,7 +45,7 @@ Tap = Callable[[Tensor], Tensor]
 
 Offer = Literal["label", "scores", "activations", "gradients"]
 OFFERS: tuple[Offer, ...] = ("label", "scores", "activations", "gradients")
-"""What a model can tell, from least to most; a method needs one of them."""
+"""What a model can answer, from least to most; a method needs one of these levels."""
 
 Kind = Literal["label", "disagreement", "non_finite", "surprise"]
 KINDS: tuple[Kind, ...] = ("label", "disagreement", "non_finite", "surprise")
@@ -95,7 +95,9 @@ class ClassNames(tuple[str, ...]):
 
 def _positive(name: str, value: int) -> int:
     if value < 1:
-        raise Problem(f"{name} is {value}; at least 1 image is needed.", fix=f"{name}=1 or more")
+        raise HardcaseError(
+            f"{name} is {value}; at least 1 image is needed.", fix=f"{name}=1 or more"
+        )
     return value
 
 
@@ -103,8 +105,8 @@ def _positive(name: str, value: int) -> int:
 class Images:
     """A labelled image set as it is stored: 8-bit, with a name for every image.
 
-    `context` holds what else is known of each image, row by row (the latent code of one that a
-    generator made).
+    `context` holds further tensors of each image, row by row (the latent code of a generated
+    image).
 
     Args:
         x: Images, 8-bit, batch first.
@@ -161,7 +163,7 @@ class Images:
         beginning of a larger one.
         """
         if (per_class is None) == (count is None):
-            raise Problem(
+            raise HardcaseError(
                 "sample takes either per_class or count.", fix="images.sample(per_class=20, seed=0)"
             )
         rows, turn = balanced_order(self.y, self.id, seed=seed)
@@ -193,7 +195,9 @@ class Images:
         if "hash" not in self._known:
             from hardcase.tensors import digest_tensors
 
-            claims = {name: one for name, one in self.context.items() if name.startswith("claim_")}
+            claims = {
+                name: column for name, column in self.context.items() if name.startswith("claim_")
+            }
             self._known["hash"] = digest_tensors({"x": self.x, "y": self.y, **claims})
         return self._known["hash"]
 
@@ -221,7 +225,7 @@ class Seeds:
         return len(self.y)
 
     def copy(self) -> Seeds:
-        """The same seeds in memory of their own: who edits them in place edits nobody else's."""
+        """A deep copy: edits in place change no other seeds."""
         context = {name: value.clone() for name, value in self.context.items()}
         return Seeds(self.z.clone(), self.x.clone(), self.y.clone(), self.id.clone(), context)
 
@@ -242,7 +246,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Everything that one evaluation revealed about its candidates.
+    """The networks' answers to one batch of candidates.
 
     Args:
         z: Codes of the candidates.
@@ -251,7 +255,7 @@ class Probe:
         origin: The seed of each row.
         peers: What each peer answers.
         activations: Outputs of the tapped layers by name.
-        targets: What guides asked of each row.
+        targets: The targets that guides set for each row.
         guides: Guides of the shard by name, as they were before the evaluation.
         witnesses: What each witness answers.
     """
@@ -278,7 +282,7 @@ class Feedback:
         failed: Whether the oracle calls a row a failure.
         predicted: The label that the model answers.
         gain: What a row adds to the guides as they were before this evaluation.
-        evaluated: Whether the networks were asked about a row.
+        evaluated: Whether the networks evaluated a row.
         margin: Logit margin by which the model leaves the original's label.
     """
 
@@ -294,7 +298,7 @@ class Feedback:
 @dataclass(frozen=True, slots=True)
 class Findings:
     """What a run keeps. `seed` is the original's position in the run, `kind` the position in
-    `KINDS`, `distance` is measured in the method's own space, `code` is the candidate's code (no
+    `KINDS`, `distance` is measured in the method's space, `code` is the candidate's code (no
     columns where the space does not keep it).
 
     Args:
@@ -307,7 +311,7 @@ class Findings:
         confidence: The model's probability of its answer.
         score: The objective's value.
         distance: Distance from the original in the method's space.
-        queries: Queries of the original when it was found.
+        queries: Queries spent on the original until this failure.
         code: The candidate's code; no columns where the space keeps none.
         witnessed: Whether every witness keeps the label; empty without witnesses.
         witness_margin: Least logit margin of a witness; empty without witnesses.
@@ -315,8 +319,8 @@ class Findings:
     Example:
         >>> import hardcase as hc
         >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> found = hc.search(toy_subject(), toy_images(4), method="pgd")
-        >>> found.x.dtype, len(found) == len(found.seed)
+        >>> failures = hc.search(toy_subject(), toy_images(4), method="pgd")
+        >>> failures.x.dtype, len(failures) == len(failures.seed)
         (torch.uint8, True)
     """
 
@@ -364,13 +368,13 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class ImagePairs:
-    """What a judge is asked about: changed images, the images they were made from, and the class
-    that each should still show. Nothing else of a run is in it, so nothing else can enter a
+    """The input of a judge: changed images, their originals, and the class that each should still
+    show. Nothing else of a run is in it, so nothing else can enter a
     verdict.
 
     Args:
         x: The changed images, 8-bit.
-        original: The image that each was made from, 8-bit.
+        original: The original of each changed image, 8-bit.
         expected: The class of that image.
 
     Example:
@@ -393,7 +397,7 @@ class ImagePairs:
 
     @staticmethod
     def join(parts: Sequence[ImagePairs]) -> ImagePairs:
-        """Concatenate several."""
+        """Concatenate parts."""
         return ImagePairs(
             torch.cat([part.x for part in parts]),
             torch.cat([part.original for part in parts]),
@@ -409,11 +413,11 @@ judge is not sure, or it is no image of this domain at all (noise, blank, invert
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What a judge says of some images, row by row.
+    """The verdicts of a judge on images, row by row.
 
     Args:
         verdict: One of `VERDICT_WORDS` for each image.
-        p_kept: The probability that each image keeps its label, where the judge has one.
+        p_kept: The probability that each image keeps its label, if the judge estimates it.
         columns: What else is stored of each image, by name: lists of numbers or words.
         features: What images are compared by when likely duplicates are grouped.
 
@@ -430,14 +434,14 @@ class Verdicts:
 
     @staticmethod
     def join(parts: Sequence[Verdicts]) -> Verdicts:
-        """Return what was said of images in several parts, as if of all at once."""
+        """Concatenate the verdicts on parts of the images."""
         features = [part.features for part in parts if part.features is not None]
         chances = [part.p_kept for part in parts if part.p_kept is not None]
         return Verdicts(
-            [one for part in parts for one in part.verdict],
-            [one for part in chances for one in part] if len(chances) == len(parts) else None,
+            [value for part in parts for value in part.verdict],
+            [value for part in chances for value in part] if len(chances) == len(parts) else None,
             {
-                name: [one for part in parts for one in part.columns[name]]
+                name: [value for part in parts for value in part.columns[name]]
                 for name in parts[0].columns
             },
             torch.cat(features) if len(features) == len(parts) else None,
@@ -446,7 +450,7 @@ class Verdicts:
 
 @runtime_checkable
 class Judge(Protocol):
-    """Says of changed images whether they keep the label of the image they were made from.
+    """Decides whether changed images keep the label of their originals.
 
     Any callable will do. A verdict follows from an image, its original and the judge alone:
     `hardcase.testing.check_judge` tests that. Where a judge has a method ``about()``, that is what
@@ -465,14 +469,14 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits of a campaign. Queries and gradients are per image;
+    """Limits of a run. Queries and gradients are per image;
     totals are divided over the images before the start.
 
     Args:
         queries: Query budget per seed.
         gradients: Gradient budget per seed.
-        total_queries: Queries of the whole run, divided over the seeds.
-        total_gradients: Gradients of the whole run, divided over the seeds.
+        total_queries: Queries of all images together, divided over the seeds.
+        total_gradients: Gradients of all images together, divided over the seeds.
         findings: Stop at the end of the round that reaches so many failures.
         time: Stop after so many seconds, or after ``30m``, ``2h``.
     """
@@ -548,8 +552,8 @@ class Evaluator(Protocol):
     """The one way from a search to the networks: it meters, stops finished images,
     records and feeds guides.
 
-    `rows` are positions of images, one for each candidate, in any number and order; what a search
-    may still ask about is ``evaluate.live.nonzero().squeeze(1)``.
+    `rows` are positions of images, one for each candidate, in any number and order; images that a
+    search may still evaluate are ``evaluate.live.nonzero().squeeze(1)``.
     """
 
     @property
@@ -560,14 +564,14 @@ class Evaluator(Protocol):
     def __call__(
         self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
     ) -> Feedback:
-        """Evaluate candidates: one query each. Codes come back projected, in `Feedback.z`."""
+        """Evaluate candidates: a query each. Codes come back projected, in `Feedback.z`."""
         ...
 
     def gradient(
         self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
     ) -> tuple[Feedback, Tensor]:
-        """Evaluate, with the gradient of each score by its code, along which the score rises: one
-        query and one gradient each.
+        """Evaluate, with the gradient of each score by its code, along which the score rises: a
+        query and a gradient each.
         """
         ...
 
@@ -592,7 +596,7 @@ class Evaluator(Protocol):
 @runtime_checkable
 class Search(Protocol):
     """How candidates move. A search draws as ``rng.normal(rows, shape)``, `rows` being images'
-    positions: each image has numbers of its own, so that its way depends on no neighbour.
+    positions: each image has its random stream, so that its walk depends on no neighbour.
     """
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
@@ -633,8 +637,8 @@ class Guide(Protocol):
 
 @runtime_checkable
 class Following(Protocol):
-    """A guide that cares whether a walk starts or goes on: it is asked here what a walk that goes
-    on should target now.
+    """A guide whose targets differ between the start and a later step of a walk: return the targets
+    of walks that go on.
     """
 
     def follow(self, rows: Int[Tensor, " m"], targets: Targets, rng: Rng) -> Targets: ...
@@ -662,12 +666,11 @@ class Method:
         guides: Memories that steer, e.g. coverage or a corpus.
         until: A seed is finished at its ``first`` failure, or when its ``budget`` is spent.
         needs: What the model must offer: ``label``, ``scores``, ``activations`` or ``gradients``.
-        keep: Which failures per image are kept.
-        budget: The method's own limits.
+        keep: Which failures per image are stored.
+        budget: The default limits of the method.
         target_margin: Logits by which witnesses should keep the label where the budget allows, if
             that is more than the run's margin.
-        closed: The search gets no gradient of the model, even where that gives one: only those of
-            witnesses.
+        closed: The search gets gradients of witnesses only, even if the model has gradients.
         surrogates: Networks whose gradients stand for those of a closed model.
         taps: Layers whose activations are read.
         details: What run.json says of it besides.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.generative import argus as interpolated, argus_adaptive
 from hardcase.spaces.latent import Grid
 from hardcase.tensors import from_bytes, to_grid
@@ -125,7 +125,7 @@ def test_the_tables_hold_a_row_for_every_method_and_a_picture(generator, tmp_pat
 @pytest.mark.usefixtures("toys")
 def test_a_generator_that_collapses_is_a_row(tmp_path, monkeypatch):
     def collapsed(here, mix):
-        raise Problem("the VQ-VAE has collapsed: 1 of 256 codes in use")
+        raise HardcaseError("the VQ-VAE has collapsed: 1 of 256 codes in use")
 
     monkeypatch.setattr(argus, "jointly", collapsed)
     options = {"mixes": [0.2], "ablation": [], "rivals": False, "originals": 4}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.judge import SignalSource, TrainedJudge
 from hardcase.methods.generative import argus
 from hardcase.oracles import LeavesLabel
@@ -147,9 +147,9 @@ def test_judged_error_rates_stand_beside_raw_ones_and_never_above(monkeypatch):
 
 def test_a_judge_must_be_independent():
     admit(JUDGE, [SUBJECT], [TEST])
-    with pytest.raises(Problem, match="one of the judge's own networks"):
+    with pytest.raises(HardcaseError, match="one of the judge's own networks"):
         admit(ToyJudge(members={"member 1": SUBJECT.hash}), [SUBJECT], [TEST])
-    with pytest.raises(Problem, match="learned from 5 of the 24 originals"):
+    with pytest.raises(HardcaseError, match="learned from 5 of the 24 originals"):
         admit(ToyJudge(learned=fingerprints(TEST.x[:5])), [SUBJECT], [TEST])
 
 

@@ -182,7 +182,7 @@ def test_what_stands_beside_has_its_share_of_the_gradient_whatever_its_size():
     sizes = torch.tensor([1e-3, 1.0, 50.0, 1e4, 0.0])
     beside = ((0.5, lambda probe: probe.z[:, 1] * sizes),)
     score = Balanced(lambda probe: probe.z[:, 0] * 3, beside)
-    (slope,) = torch.autograd.grad(score(probe).sum(), z)
-    assert slope[:, 0].tolist() == pytest.approx([3.0] * 5)
-    assert slope[:, 1].tolist() == pytest.approx([1.5] * 4 + [0.0])
+    (gradient,) = torch.autograd.grad(score(probe).sum(), z)
+    assert gradient[:, 0].tolist() == pytest.approx([3.0] * 5)
+    assert gradient[:, 1].tolist() == pytest.approx([1.5] * 4 + [0.0])
     assert not score(replace(probe, z=z.detach())).requires_grad

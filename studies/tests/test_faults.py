@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hardcase.cli.main import main
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
@@ -178,5 +178,5 @@ def test_a_fault_in_own_data_by_an_own_measure(tmp_path):
     free = selected(images, (0, 1), trait, tied=False)
     assert len(free) == 200
     file.write_text("def redness(x):\n    return x\n")
-    with pytest.raises(Problem, match="one finite number for each"):
+    with pytest.raises(HardcaseError, match="one finite number for each"):
         own_trait(f"{file}:redness").measure(from_bytes(x))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators import build
 from hardcase.randomness import named_randomness, stream
 from hardcase.training.cards import TrainingRecipe
@@ -55,6 +55,6 @@ def test_without_the_studies_it_names_the_install(monkeypatch):
     known = build.families()
     del known["vae"]["hierarchical"]
     monkeypatch.setattr(build, "families", lambda: known)
-    with pytest.raises(Problem) as told:
+    with pytest.raises(HardcaseError) as told:
         build.build_generator("vae", kind="hierarchical", **sizes)
     assert told.value.fix == "pip install 'hardcase[studies]'"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase_studies import lab
 from hardcase_studies.lab import Lab, labs
@@ -44,5 +44,5 @@ def test_networks_under_test_share_their_data(bench):
 
 def test_a_network_without_gradients_is_refused(bench, monkeypatch):
     monkeypatch.setattr(lab, "load_model", lambda name, how: object())
-    with pytest.raises(Problem, match="shows no layers"):
+    with pytest.raises(HardcaseError, match="shows no layers"):
         _ = Lab(bench(), ["http://x"]).subject

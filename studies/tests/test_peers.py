@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from benchmarks.peers import lines
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_studies import peers
 from hardcase_studies.bench import Bench
 from hardcase_studies.peers import attacks, networks, probability
@@ -26,16 +26,16 @@ def test_a_published_network_is_loaded_by_the_names_of_its_weights(tmp_path):
     net = networks.resnet(tmp_path / "w.safetensors")
     x = torch.rand(2, 3, 32, 32)
     assert torch.equal(net(x), made.eval()(x))
-    with pytest.raises(Problem, match="no weights of resnet56"):
+    with pytest.raises(HardcaseError, match="no weights of resnet56"):
         networks.resnet(tmp_path / "w.safetensors", "resnet56")
     del weights["resnet20.bn1.running_mean"]
     save_file(weights, tmp_path / "w.safetensors")
-    with pytest.raises(Problem, match=r"lacks bn1\.running_mean"):
+    with pytest.raises(HardcaseError, match=r"lacks bn1\.running_mean"):
         networks.resnet(tmp_path / "w.safetensors")
 
 
 def test_a_library_that_is_missing_says_how_to_have_it():
-    with pytest.raises(Problem, match="cannot be imported") as problem:
+    with pytest.raises(HardcaseError, match="cannot be imported") as problem:
         peers.library("no_such_library")
     assert problem.value.fix == "make peers"
 

@@ -10,7 +10,7 @@ import torch
 
 from hardcase.cli.main import main
 from hardcase.criteria import surprise as criteria
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_studies import ranking
 from hardcase_studies.ranking import apfd, by_answer, near_failures, order, rank_images, surprise
 from tiny import HALVES, bars, columns_subject as subject
@@ -61,7 +61,7 @@ def test_apfd_is_the_area():
     assert apfd(wrong, best) > 0.85
     assert apfd(wrong, best) + apfd(wrong, best.flip(0)) == pytest.approx(1)
     assert math.isnan(apfd(torch.zeros(3, dtype=torch.bool), torch.arange(3)))
-    with pytest.raises(Problem, match="each of them once"):
+    with pytest.raises(HardcaseError, match="each of them once"):
         apfd(wrong, ranked[:-1].repeat(2)[:200])
 
 
@@ -86,7 +86,7 @@ def test_near_failures_first():
     assert torch.allclose(
         near_failures(features, failures, batch=2), near_failures(features, failures)
     )
-    with pytest.raises(Problem, match="no found failure"):
+    with pytest.raises(HardcaseError, match="no found failure"):
         near_failures(features, failures[:0])
 
 
@@ -109,9 +109,9 @@ def test_weak_images_come_first(score):
 
 def test_what_an_order_lacks_is_told():
     for score, message in (("gini", "deepgini"), ("dsa", "--profile"), ("near-failures", "--near")):
-        with pytest.raises(Problem, match=message):
+        with pytest.raises(HardcaseError, match=message):
             rank_images(subject(), bars(6), score)
-    with pytest.raises(Problem, match="mdsa"):
+    with pytest.raises(HardcaseError, match="mdsa"):
         ranking.surprise_scores(subject(), bars(6), bars(30), "nc")
 
 

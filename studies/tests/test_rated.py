@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_studies import rated
 
 
@@ -22,7 +22,7 @@ def test_digits_are_counted_for_all_and_for_both_halves(bench, people, written):
 
 
 def test_without_ratings_it_says_what_is_missing(bench):
-    with pytest.raises(Problem, match="people=FILE"):
+    with pytest.raises(HardcaseError, match="people=FILE"):
         rated.digits(bench())
 
 
@@ -38,5 +38,5 @@ def test_words_of_raters_become_classes():
     assert made["predicted"].tolist() == [415, 861, 1]
     assert made["rater1"].tolist() == [963, -1, 962]
     assert made["rater2"].tolist() == [963, 962, 963]
-    with pytest.raises(Problem, match="ids"):
+    with pytest.raises(HardcaseError, match="ids"):
         rated._numbered({**given, "id": np.array(["a", "b", "c"])})

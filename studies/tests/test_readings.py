@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_studies import readings
 from tiny import bars, stored_run
 
@@ -58,10 +58,10 @@ def test_noise_that_was_read_is_ranked_and_how_sure_the_reader_was_is_told(bench
 
 
 def test_a_file_that_lacks_an_array_is_said(bench, tmp_path):
-    with pytest.raises(Problem, match="readings=FILE"):
+    with pytest.raises(HardcaseError, match="readings=FILE"):
         readings.run(bench())
     np.savez(tmp_path / "short.npz", images=np.zeros(1))
-    with pytest.raises(Problem, match="originals"):
+    with pytest.raises(HardcaseError, match="originals"):
         readings.run(bench(readings=str(tmp_path / "short.npz")))
 
 

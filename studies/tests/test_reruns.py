@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.suite.tables import Outcome, Table
 from hardcase_studies.bench import Bench
 from hardcase_studies.reruns import CheckedCell, check, keep, kept
@@ -85,5 +85,5 @@ def test_chance_is_allowed_for_and_a_change_is_not():
 def test_what_is_no_kept_result_is_refused(tmp_path, text):
     if text is not None:
         (tmp_path / "toy.json").write_text(text)
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         kept("toy", tmp_path)

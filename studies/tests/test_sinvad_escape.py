@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_studies import sinvad_escape
 from hardcase_studies.inference import correlation
 from hardcase_studies.sinvad_escape import pollute
@@ -34,7 +34,7 @@ def test_a_smaller_share_lies_inside_a_larger_one():
     none, small, large = (pollute(images, (0, 1), share).y != images.y for share in (0, 0.1, 0.3))
     assert not bool((small & ~large).any())
     assert not bool(none.any())
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         pollute(images, (1, 1), 0.1)
 
 
@@ -98,7 +98,7 @@ def test_a_measure_that_never_moves_has_no_coefficient_and_is_counted():
 
 
 def test_rq3_refuses_pairs_that_the_data_does_not_have(bench):
-    with pytest.raises(Problem, match="do not fit"):
+    with pytest.raises(HardcaseError, match="do not fit"):
         sinvad_escape.run(bench())
 
 

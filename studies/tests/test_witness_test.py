@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hardcase.campaign.in_memory import search
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.pgd import pgd
 from hardcase.testing.toys import toy_images, toy_peer, toy_subject
 from hardcase_studies import witness_test
@@ -63,7 +63,7 @@ def test_what_is_fixed_is_written_before_the_first_search_and_a_second_opening_i
     assert "opened once" in rates.notes[0]
     assert "judge " in rates.notes[0]
     assert sizes.rows[0][1].startswith("30.0%"), "three of ten within 3"
-    with pytest.raises(Problem, match="opened before"):
+    with pytest.raises(HardcaseError, match="opened before"):
         witness_test.run(make(open=True))
     again, _ = witness_test.run(make(open=True, again=True)).tables
     assert "OPENED 2 TIMES" in again.notes[0]
@@ -74,5 +74,5 @@ def test_a_digit_of_the_studys_own_data_is_not_drawn(unseen, bench, monkeypatch)
     make, _ = unseen
     known = witness_test.load(make().data, split="test")
     monkeypatch.setattr(witness_test, "load", lambda name, split: known)
-    with pytest.raises(Problem, match="none of them is unseen"):
+    with pytest.raises(HardcaseError, match="none of them is unseen"):
         witness_test.fresh(make())

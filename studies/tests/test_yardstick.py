@@ -9,7 +9,7 @@ import torch
 from judged import QUICK
 
 from hardcase.campaign.record import Campaign
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.pgd import pgd
 from hardcase.registry import resolve
 from hardcase.tensors import from_bytes
@@ -110,7 +110,7 @@ def test_a_table_that_breaks_a_rule_is_refused(tmp_path, rule):
     content["rows"].sort(key=lambda one: one["method"])
     BROKEN[rule](content["rows"])
     path.write_text(json.dumps(content))
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         files.read(path)
 
 

@@ -8,7 +8,7 @@ import pytest
 from asking import as_people
 
 from hardcase import Run
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_study import analyse, new, papers, rated, record, simulate
 from hardcase_study.answers import Answers, Given, Rater
 from hardcase_study.bundle import DESIGNS
@@ -139,26 +139,26 @@ def test_arguss_figure_by_hand(make):
 
 def test_pilots_are_left_out_and_nobody_is_an_error(make):
     study = make()
-    with pytest.raises(Problem, match="nobody has answered"):
+    with pytest.raises(HardcaseError, match="nobody has answered"):
         analyse(study.folder)
     store = as_people(study)
     store._transact(lambda run: run("UPDATE rater SET kind = 'pilot' WHERE slot < 5"))
     found = analyse(study.folder)
     assert (found["pilots"], found["all"]["raters"], found["simulated"]) == (5, 7, False)
     store._transact(lambda run: run("UPDATE rater SET kind = 'pilot'"))
-    with pytest.raises(Problem, match="12 raters of a trial run are left out"):
+    with pytest.raises(HardcaseError, match="12 raters of a trial run are left out"):
         analyse(study.folder)
 
 
 def test_a_simulated_crowd_is_never_people(make):
     study = make()
     simulate(study)
-    with pytest.raises(Problem, match=r"no person has answered .*; a judge is calibrated on"):
+    with pytest.raises(HardcaseError, match=r"no person has answered .*; a judge is calibrated on"):
         rated(study.folder)
     assert record(study.folder) == {}
     store = Answers(study.folder)
     store.add([Rater("somebody", 99, "person", "en", 0.0, None)], [])
-    with pytest.raises(Problem, match="must not be mixed in"):
+    with pytest.raises(HardcaseError, match="must not be mixed in"):
         simulate(study)
 
 

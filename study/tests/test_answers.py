@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_study.answers import Answers, Given, rater_id
 
 
@@ -64,7 +64,7 @@ def test_the_first_item_at_a_place_stays(store):
     assert store.show("r", 1, "b") == "a"
     assert store.show("r", 2, "b") == "b"
     assert store.shown("r") == ["a", "b"]
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         store.show("r", 3, "a")  # never the same item twice
 
 
@@ -85,5 +85,5 @@ def test_the_link_is_not_in_the_database(store, tmp_path):
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(Problem, match="is no folder"):
+    with pytest.raises(HardcaseError, match="is no folder"):
         Answers(tmp_path / "nowhere")

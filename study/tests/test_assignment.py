@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_study.assignment import GAP, Sizes, assign
 from hardcase_study.forms import Item
 
@@ -80,7 +80,7 @@ def test_orders_differ_from_rater_to_rater_and_follow_from_the_seed():
 
 
 def test_sizes_that_leave_nothing_are_refused():
-    with pytest.raises(Problem, match="leave nothing to ask"):
+    with pytest.raises(HardcaseError, match="leave nothing to ask"):
         Sizes(12, 3, 3)
-    with pytest.raises(Problem, match="leave nothing to ask"):
+    with pytest.raises(HardcaseError, match="leave nothing to ask"):
         Sizes(0, 33, 3)

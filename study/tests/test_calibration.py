@@ -9,7 +9,7 @@ from asking import NAMES, as_people
 from drawn import drawn_run
 
 from hardcase import Run, Verdicts, judge
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.calibration import calibrate, read_people
 from hardcase.judges.rules import DecisionRule, Signals
 from hardcase.report import report
@@ -41,7 +41,7 @@ def test_one_rater_labels_nothing_twice(make):
 
     study = make(raters=12)
     simulate(study, raters=1)
-    with pytest.raises(Problem, match="no person has answered"):
+    with pytest.raises(HardcaseError, match="no person has answered"):
         rated(study.folder)
     as_people(study, raters=1)
     with pytest.raises(TooFewRated, match="by one person who is not flagged, none by two"):

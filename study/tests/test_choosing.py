@@ -8,7 +8,7 @@ import pytest
 from asking import field
 from drawn import drawn_run
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.answers import read_answers
 from hardcase.runs.results import Run
 from hardcase_study import new
@@ -149,5 +149,5 @@ def test_it_ends_when_the_decision_is_made(run, tmp_path, browse):
 def test_only_one_run_and_labels_can_be_asked_about(runs, run, tmp_path):
     both, one = [run.folder, runs / "cw"], [run.folder]
     for folders, design, ask in ((both, "label", 10), (one, "likert", 10), (one, "label", 0)):
-        with pytest.raises(Problem):
+        with pytest.raises(HardcaseError):
             new(folders, design, tmp_path / "no", ask=ask)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from hardcase import Run
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import decode
 from hardcase_study import Study, new
 from hardcase_study.assignment import Sizes
@@ -169,7 +169,7 @@ def test_mistakes_are_told(make, runs, tmp_path):
         (lambda: Study.open(study.folder), "no whole study"),
         (lambda: Study.open(tmp_path), "is no study"),
     ):
-        with pytest.raises(Problem, match=words):
+        with pytest.raises(HardcaseError, match=words):
             mistake()
 
 

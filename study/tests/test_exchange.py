@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_study import exchange, export, load, simulate
 from hardcase_study.answers import Answers
 from hardcase_study.bundle import DESIGNS
@@ -72,12 +72,12 @@ def test_wrong_files_are_told_and_leave_nothing(make, tmp_path):
         (f"{kinds}{both}", "would mix a simulated crowd with people"),
     ):
         bad.write_text(text)
-        with pytest.raises(Problem, match=why):
+        with pytest.raises(HardcaseError, match=why):
             load(study, bad)
     assert answers(study) == {}
-    with pytest.raises(Problem, match="there is no format 'xls'"):
+    with pytest.raises(HardcaseError, match="there is no format 'xls'"):
         export(study, "xls", tmp_path / "x")
-    with pytest.raises(Problem, match="cannot be read"):
+    with pytest.raises(HardcaseError, match="cannot be read"):
         load(study, tmp_path / "nothing")
 
 
@@ -87,7 +87,7 @@ def test_what_is_imported_is_a_plain_file_of_bounded_size_and_numbers(make, tmp_
     simulate(study)
     file = export(study, "csv", tmp_path / "answers.csv")
     os.mkfifo(tmp_path / "pipe.csv")
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         load(study, tmp_path / "pipe.csv")
     text = file.read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(text)))
@@ -96,9 +96,9 @@ def test_what_is_imported_is_a_plain_file_of_bounded_size_and_numbers(make, tmp_
             writer = csv.DictWriter(out, rows[0])
             writer.writeheader()
             writer.writerow({**rows[0], "seconds": number})
-        with pytest.raises(Problem):
+        with pytest.raises(HardcaseError):
             load(make(raters=2, name=f"other-{number}"), file)
     file.write_text(text, encoding="utf-8")
     monkeypatch.setattr(exchange, "LARGEST_EXPORT", len(text) // 2)
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         load(make(raters=2, name="small"), file)

@@ -1,6 +1,6 @@
 import pytest
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_study.forms import FORMS, Item, checked, questions
 
 ITEMS = {
@@ -28,9 +28,9 @@ def test_every_form_takes_its_own_answers_and_no_others(form):
     answer = some_answer(item)
     assert checked(item, answer) == answer
     for name in answer:
-        with pytest.raises(Problem, match="is no answer"):
+        with pytest.raises(HardcaseError, match="is no answer"):
             checked(item, {**answer, name: "something else"})
-        with pytest.raises(Problem, match="is no answer"):
+        with pytest.raises(HardcaseError, match="is no answer"):
             checked(item, {k: v for k, v in answer.items() if k != name})
 
 
@@ -41,7 +41,7 @@ def test_none_and_cannot_tell_are_answers_and_no_classes():
 
 def test_an_order_names_every_image_once():
     for wrong in (["a", "b"], ["a", "a", "b"], ["a", "b", "c", "c"], "a b c"):
-        with pytest.raises(Problem, match="is no answer"):
+        with pytest.raises(HardcaseError, match="is no answer"):
             checked(ITEMS["rank"], {"order": wrong})
 
 

@@ -9,7 +9,7 @@ from asking import as_people
 import hardcase as hc
 from hardcase.analysis.conditions import shown_samples
 from hardcase.cli.main import main
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.report import report
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.wording.checks import lost_in_words
@@ -112,8 +112,8 @@ def test_a_simulated_crowd_says_nothing_of_labels(own, tmp_path):
 
 
 def test_runs_without_draws_and_other_designs_are_refused(own, runs, tmp_path):
-    with pytest.raises(Problem, match="keeps no failing samples"):
+    with pytest.raises(HardcaseError, match="keeps no failing samples"):
         new([runs / "sinvad"], out=tmp_path / "none", conditions=True)
     for given in ({"design": "likert"}, {"ask": 5}):
-        with pytest.raises(Problem, match="goes with the design label"):
+        with pytest.raises(HardcaseError, match="goes with the design label"):
             new([own], out=tmp_path / "other", conditions=True, **given)

@@ -267,13 +267,13 @@ def test_files_are_the_owners_and_links_are_not_followed(make, browse, tmp_path)
 
 
 def test_a_study_nested_without_end_is_no_study(make):
-    from hardcase.errors import Problem
+    from hardcase.errors import HardcaseError
     from hardcase_study.bundle import Study
 
     study = make()
     for depth in (100, 100_000):
         (study.folder / "study.json").write_text('{"a":' * depth + "1" + "}" * depth)
-        with pytest.raises(Problem, match="cannot be read"):
+        with pytest.raises(HardcaseError, match="cannot be read"):
             Study.open(study.folder)
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_study.answers import Answers, rater_id
 from hardcase_study.forms import Item, questions
 from hardcase_study.session import Session, decided
@@ -37,9 +37,9 @@ def test_an_item_stands_where_it_stood(make):
 def test_only_shown_items_take_answers_and_only_their_own(make):
     session, rater = started(make())
     other = next(n for n in session.study.main if n != session.item(rater, 1).id)
-    with pytest.raises(Problem, match="was not shown"):
+    with pytest.raises(HardcaseError, match="was not shown"):
         session.save(rater, other, {"label": "3"}, key="k")
-    with pytest.raises(Problem, match="is no answer"):
+    with pytest.raises(HardcaseError, match="is no answer"):
         session.save(rater, session.item(rater, 1).id, {"label": "fish"}, key="k")
 
 

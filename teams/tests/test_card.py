@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 import hardcase as hc
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.suite.gate import GateLimits
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase_teams.card import (
@@ -65,7 +65,7 @@ def test_what_a_folder_says_is_no_markup():
 
 def test_a_run_without_conditions_has_no_card(tmp_path):
     none = hc.run(toy_subject(), toy_images(8), method="pgd", out=tmp_path / "a", judge=False, conditions="none")  # fmt: skip
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         CardContent(none)
 
 
@@ -87,5 +87,5 @@ def test_the_hubs_own_parser_reads_the_card_and_the_benchmark(run, tmp_path):
     entries = yaml.safe_load((tmp_path / ".eval_results/hardcase.yaml").read_text())
     [entry] = hub.parse_eval_result_entries(entries)
     assert (entry.dataset_id, entry.task_id, entry.value) == ("a/b", "risk", run.record["risk"]["value"])  # fmt: skip
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         write_hub_card(CardContent(run), tmp_path, benchmark="nothing")

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from hardcase.claims.load import network_from_user
 from hardcase.claims.subjects import ClaimModel
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.load import Loading
 from hardcase.types import Images
 from hardcase_teams.tflite import TfLite, names_in_tflite
@@ -74,7 +74,7 @@ def test_an_onnx_detector_with_a_named_head(batch, tmp_path):
     assert again.hash == net.hash
     large = net.ask(torch.full((1, 3, 80, 160), 0.5)).boxes  # in pixels of the image
     assert torch.allclose(large, 2 * net.ask(torch.full((1, 3, *SIZE), 0.5)).boxes, atol=1e-3)
-    with pytest.raises(Problem, match="yolo"):
+    with pytest.raises(HardcaseError, match="yolo"):
         network_from_user(f"onnx:{path}?head=yolov9", "boxes", Loading())
 
 
@@ -170,7 +170,7 @@ def test_names_behind_a_tflite_file():
 
 def test_tflite_without_its_package_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         TfLite(b"....TFL3")
     assert "tflite" in caught.value.fix
 
@@ -221,5 +221,5 @@ def test_a_tflite_detector_is_asked_image_by_image(litert, tmp_path):
     assert found.logits.argmax(2).tolist() == LABELS.tolist()
     again = pickle.loads(pickle.dumps(net))
     assert again.hash == net.hash
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         net(torch.rand(1, 3, *SIZE), {"layer": lambda x: x})

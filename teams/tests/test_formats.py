@@ -16,7 +16,7 @@ from claims.files import (
 )
 from hardcase.claims.annotations import load_annotations
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_teams.formats import names_in_yaml
 
 WRITERS = {
@@ -85,7 +85,7 @@ def test_images_without_a_mask_are_left_out_and_counted(tmp_path):
     assert any(note.startswith("1 of 4 images have no mask") for note in annotated.notes)
     for mask in (tmp_path / "masks").iterdir():
         mask.unlink()
-    with pytest.raises(Problem, match="none of the 4 images"):
+    with pytest.raises(HardcaseError, match="none of the 4 images"):
         load_annotations(f"{spec}&resize=60", task="masks")
 
 
@@ -94,7 +94,7 @@ def test_masks_of_another_size_or_in_colour_are_problems(tmp_path):
         root = tmp_path / str(number)
         spec = write_masks(root)
         mask.save(root / "masks" / "one.png")
-        with pytest.raises(Problem, match=r"mask of .*one"):
+        with pytest.raises(HardcaseError, match=r"mask of .*one"):
             load_annotations(f"{spec}&resize=60", task="masks")
 
 
@@ -175,20 +175,20 @@ def test_files_that_cannot_be_meant_are_problems(write, spoil, words, tmp_path):
     spec = write(tmp_path)
     spoil(tmp_path)
     task = "tags" if spec.startswith("tags") else "boxes"
-    with pytest.raises(Problem, match=words):
+    with pytest.raises(HardcaseError, match=words):
         load_annotations(f"{spec}&resize=40", task=task)
 
 
 def test_a_classifier_is_told_that_the_data_is_annotated(tmp_path):
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         load(write_coco(tmp_path))
     assert caught.value.fix == "--task boxes"
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         load("canvas5k")
     assert caught.value.fix == "--task boxes"
 
 
 def test_words_that_name_nothing(tmp_path):
     for spec in ("cocoa:x", f"coco:{tmp_path}/none.json", f"yolo:{tmp_path}?size=3", "yolo:"):
-        with pytest.raises(Problem):
+        with pytest.raises(HardcaseError):
             load_annotations(spec)

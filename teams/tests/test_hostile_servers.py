@@ -16,7 +16,7 @@ import torch
 from hostile import ANSWERS, METADATA, TOKEN, TRANSPORT, hostile
 
 from hardcase.environment import redact
-from hardcase.errors import Problem, Unanswered
+from hardcase.errors import HardcaseError, Unanswered
 from hardcase.models.adapters import ClientConfig
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import SIZE, toy_images, toy_subject
@@ -68,8 +68,8 @@ def asked(url, truth, pictures):
             wrong = (logits - truth).abs().amax() > 1e-3 and logits.isfinite().all()
             if logits.shape != truth.shape or wrong:
                 return "WRONG ANSWERS WERE BELIEVED", longest
-    except (Problem, Unanswered) as error:
-        told = [str(error) if isinstance(error, Problem) else redact(str(error))]
+    except (HardcaseError, Unanswered) as error:
+        told = [str(error) if isinstance(error, HardcaseError) else redact(str(error))]
         trace = redact("".join(traceback.format_exception(error)))
         return "\n".join([*told, re.sub(r"line \d+", "line", trace)]), longest  # numbers spell too
     return "", longest
@@ -78,7 +78,7 @@ def asked(url, truth, pictures):
 @pytest.fixture(scope="module", autouse=True)
 def _imported():
     """The first call of a process imports the client's libraries, which no server is to blame for."""
-    with suppress(Problem):
+    with suppress(HardcaseError):
         opened("http://127.0.0.1:9/v2/models/m/infer", retries=0)
 
 
@@ -170,7 +170,7 @@ def test_tls_handshakes_end_in_time(answer):
     with _tls(answer) as listening:
         url = f"https://127.0.0.1:{listening.getsockname()[1]}/v2/models/toy/infer"
         begun = time.monotonic()
-        with pytest.raises(Problem, match="does not answer") as caught:
+        with pytest.raises(HardcaseError, match="does not answer") as caught:
             opened(url, retries=2)
         assert time.monotonic() - begun <= 2 * TIMEOUT + SLACK
         assert not shown(str(caught.value))
@@ -188,6 +188,6 @@ def test_addresses_that_lead_nowhere_share_one_deadline(monkeypatch):
 
     monkeypatch.setattr(socket, "socket", Slow)
     begun = time.monotonic()
-    with pytest.raises(Problem, match="does not answer"):
+    with pytest.raises(HardcaseError, match="does not answer"):
         opened("http://host.example/v2/models/toy/infer")
     assert time.monotonic() - begun <= 2 * TIMEOUT + SLACK

@@ -12,7 +12,7 @@ import pytest
 import torch
 from serving import Server, answers_as_the_network, pictures, serving, write_onnx
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.adapters import Cached, ClientConfig, Retrying
 from hardcase.testing.toys import SIZE
 from hardcase_teams import http
@@ -84,7 +84,7 @@ def test_a_server_that_is_down_stops_the_search_and_says_so(server):
     subject = Retrying(made(server))
     subject(pictures(2))
     server.always = "drop"
-    with pytest.raises(Problem, match=r"does not answer any more: 127\.0\.0\.1:\d+"):
+    with pytest.raises(HardcaseError, match=r"does not answer any more: 127\.0\.0\.1:\d+"):
         subject(pictures(4))
 
 
@@ -127,7 +127,7 @@ def test_a_request_that_is_too_large_is_halved(model):
 def test_wrong_shapes_are_told(server):
     subject = made(server)
     server.always = "shape"
-    with pytest.raises(Problem, match=r"an answer of shape \(1, 2, 2\) for . images"):
+    with pytest.raises(HardcaseError, match=r"an answer of shape \(1, 2, 2\) for . images"):
         subject(pictures(3))
 
 
@@ -190,7 +190,7 @@ def test_the_token_is_sent_and_told_to_nobody(model, monkeypatch, caplog):
     secret = "s3cret-t0ken"
     caplog.set_level(logging.DEBUG)
     with serving(model, token=secret) as server:
-        with pytest.raises(Problem, match="HARDCASE_TOKEN"):
+        with pytest.raises(HardcaseError, match="HARDCASE_TOKEN"):
             made(server)
         monkeypatch.setenv("HARDCASE_TOKEN", secret)
         subject = made(server)
@@ -198,7 +198,7 @@ def test_the_token_is_sent_and_told_to_nobody(model, monkeypatch, caplog):
         assert secret.encode() not in pickle.dumps(subject)
         assert secret not in repr(subject) + caplog.text + subject.hash
         server.token = "another"
-        with pytest.raises(Problem) as caught:
+        with pytest.raises(HardcaseError) as caught:
             subject(pictures(1))
         assert secret not in str(caught.value), "the server repeated it"
         assert "not shown" in str(caught.value)
@@ -222,7 +222,7 @@ def test_the_token_is_sent_and_told_to_nobody(model, monkeypatch, caplog):
 def test_addresses_and_tokens_that_are_refused(monkeypatch, url, token, words):
     if token:
         monkeypatch.setenv("HARDCASE_TOKEN", token)
-    with pytest.raises(Problem, match=words) as caught:
+    with pytest.raises(HardcaseError, match=words) as caught:
         Http(url, 4, IMAGE)
     assert not any(word in str(caught.value) for word in ("pass@", "abc", "two words"))
 
@@ -239,7 +239,7 @@ def test_certificates_are_verified(model, tmp_path):
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     with (
         serving(model, tls=context) as server,
-        pytest.raises(Problem, match="certificate verify failed"),
+        pytest.raises(HardcaseError, match="certificate verify failed"),
     ):
         made(server, config=ClientConfig(timeout=5, retries=0))
 
@@ -267,12 +267,12 @@ def test_answers_in_another_order_are_noticed(model):
         server.answer = turned(1)
         assert torch.allclose(subject(x).logits, right)
         server.answer = turned(9)
-        with pytest.raises(Problem, match="answers in another order"):
+        with pytest.raises(HardcaseError, match="answers in another order"):
             subject(x)
 
 
 def test_layers_cannot_be_seen(server):
-    with pytest.raises(Problem, match="shows no layers"):
+    with pytest.raises(HardcaseError, match="shows no layers"):
         made(server)(pictures(1), {"conv": lambda x: x + 0})
 
 

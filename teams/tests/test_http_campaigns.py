@@ -9,7 +9,7 @@ import torch
 from serving import serving, write_onnx
 
 from hardcase import api, data, methods
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.neurons import Profiles
 from hardcase.models.adapters import Cached, ClientConfig, LabelOnly, Retrying
 from hardcase.randomness import Rng, stream
@@ -139,7 +139,7 @@ def test_a_server_that_dies_leaves_a_run_that_goes_on(tmp_path, model):
 
         subject = _remote(server)
         server.answer = dying
-        with pytest.raises(Problem, match="does not answer any more"):
+        with pytest.raises(HardcaseError, match="does not answer any more"):
             api.run(subject, SEEDS, method=method, out=tmp_path / "run", execution=how)
         done = Run(tmp_path / "run").store.done()
         assert 0 < len(done) < 3
@@ -161,7 +161,7 @@ def _remote(server):
 
 def test_label_only_hides_the_scores(tmp_path, model):
     subject = LabelOnly(Onnx(model, 4, "onnx"))
-    with pytest.raises(Problem, match='needs scores; model "onnx" offers label only'):
+    with pytest.raises(HardcaseError, match='needs scores; model "onnx" offers label only'):
         api.run(
             subject,
             SEEDS,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.adapters import module_of
 from hardcase.models.subject import Subject
 from hardcase_teams import hubs
@@ -129,14 +129,14 @@ def test_own_weights_decide_the_number_of_classes(fake_timm, tmp_path):
 
 def test_what_cannot_be_loaded_is_told(fake_timm, monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    with pytest.raises(Problem, match="Unknown model"):
+    with pytest.raises(HardcaseError, match="Unknown model"):
         hubs.from_hub("timm:huge")
-    with pytest.raises(Problem, match="no kind of model"):
+    with pytest.raises(HardcaseError, match="no kind of model"):
         hubs.from_hub("keras:tiny")
-    with pytest.raises(Problem, match="--offline"):
+    with pytest.raises(HardcaseError, match="--offline"):
         hubs.from_hub("timm:tiny", offline=True)
     fake_timm.list_models = lambda: ["tiny", "large"]
-    with pytest.raises(Problem, match="no model 'tinny'") as caught:
+    with pytest.raises(HardcaseError, match="no model 'tinny'") as caught:
         hubs.from_hub("timm:tinny")
     assert caught.value.fix == "timm:tiny"
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_loaded_is_told(fake_timm, monkeypatch):
 )
 def test_an_absent_library_is_named_with_its_install(monkeypatch, spec, library, install):
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(Problem, match="cannot be imported") as caught:
+    with pytest.raises(HardcaseError, match="cannot be imported") as caught:
         hubs.from_hub(spec)
     assert caught.value.fix == f"pip install {install}"
 
@@ -173,10 +173,10 @@ def test_a_hub_that_has_no_address_here_is_not_asked_again_and_again(monkeypatch
         raise OSError("Name or service not known")
 
     monkeypatch.setattr(hubs.socket, "getaddrinfo", unknown)
-    with pytest.raises(Problem, match="hf:tiyn cannot be loaded: tiyn is not in the cache"):
+    with pytest.raises(HardcaseError, match="hf:tiyn cannot be loaded: tiyn is not in the cache"):
         hubs.from_hub("hf:tiyn")
     monkeypatch.setattr(hubs.socket, "getaddrinfo", lambda host, port: [])
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         hubs.from_hub("hf:tiyn")
     assert asked == [("tiyn", True), ("tiyn", False)]
     assert caplog.text.count("the hub does not answer") == 1

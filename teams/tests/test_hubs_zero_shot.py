@@ -7,7 +7,7 @@ import torch
 
 transformers = pytest.importorskip("transformers", reason="an extra: hardcase[huggingface]")
 
-from hardcase.errors import Problem  # noqa: E402
+from hardcase.errors import HardcaseError  # noqa: E402
 from hardcase.models.load import Loading, load_model  # noqa: E402
 from hardcase.types import Images  # noqa: E402
 from hardcase_teams import hubs  # noqa: E402
@@ -82,5 +82,5 @@ def test_it_is_a_subject_with_gradients_and_another_template_is_another_model(tm
 
 @pytest.mark.parametrize("words", ["labels=", "labels=one", "labels=a,b&template=plain", "size=3"])
 def test_what_tells_nothing_apart_is_refused(words, tmp_path):
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         hubs.from_hub(f"hf:{tmp_path}?{words}", offline=True)

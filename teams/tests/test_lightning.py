@@ -8,9 +8,9 @@ import torch
 
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is an extra: hardcase[lightning]")
 
-from hardcase.errors import Problem  # noqa: E402
+from hardcase.errors import HardcaseError  # noqa: E402
 from hardcase_teams.entry_points import lightning_callbacks  # noqa: E402
-from hardcase_teams.lightning import HardestCallback, Robustness  # noqa: E402
+from hardcase_teams.lightning import Robustness, WorstOfKCallback  # noqa: E402
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE = EXAMPLES / "repair" / "lightning_loop.py"
@@ -23,7 +23,7 @@ def test_the_example_trains_on_harder_images():
 
 def test_part_of_the_batch_is_replaced_and_the_count_is_kept():
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, 3))
-    callback = HardestCallback({"shift": "±20 %"}, draws=2)
+    callback = WorstOfKCallback({"shift": "±20 %"}, draws=2)
     callback.on_train_start(None, net)
     x = torch.rand(8, 1, 12, 12)
     batch = [x.clone(), torch.zeros(8, dtype=torch.int64)]
@@ -31,11 +31,11 @@ def test_part_of_the_batch_is_replaced_and_the_count_is_kept():
     assert not torch.equal(batch[0][:4], x[:4])
     assert torch.equal(batch[0][4:], x[4:])
     assert callback.state_dict() == {"seen": 8}
-    again = HardestCallback({"shift": "±20 %"}, draws=2)
+    again = WorstOfKCallback({"shift": "±20 %"}, draws=2)
     again.load_state_dict(callback.state_dict())
     again.on_train_start(None, net)
     assert again.hard.seen == 8
-    with pytest.raises(Problem, match="images, labels"):
+    with pytest.raises(HardcaseError, match="images, labels"):
         callback.on_train_batch_start(None, net, {"x": x}, 0)
 
 

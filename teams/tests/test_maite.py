@@ -16,7 +16,7 @@ from claims.toys import CLASSES, Windows, scenes
 from hardcase.claims.annotations import AnnotatedImages
 from hardcase.claims.load import claim_model
 from hardcase.claims.subjects import overlap
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase_teams.maite import (
     WEAKEST,
@@ -63,7 +63,7 @@ def test_probabilities_stand_for_logits():
     logits = FromMaite(Sure(), outputs="probabilities")(torch.zeros(2, 1, 4, 4)).logits
     assert logits.isfinite().all()
     assert torch.allclose(logits.softmax(1)[0, 0], torch.tensor(0.9))
-    with pytest.raises(Problem, match="outputs"):
+    with pytest.raises(HardcaseError, match="outputs"):
         FromMaite(Sure(), outputs="words")
 
 
@@ -73,9 +73,9 @@ def test_images_out_of_range_are_refused():
             image, target, metadata = super().__getitem__(index)
             return 255 * image, target, metadata
 
-    with pytest.raises(Problem, match="not from 0 to 1"):
+    with pytest.raises(HardcaseError, match="not from 0 to 1"):
         images_from_maite(Wide(toy_images(3)))
-    with pytest.raises(Problem, match="differ in size, or there are none"):
+    with pytest.raises(HardcaseError, match="differ in size, or there are none"):
         images_from_maite(MaiteDataset(replace(toy_images(3), x=torch.zeros(0, 1, 8, 8).byte(), y=torch.zeros(0).long(), id=())))  # fmt: skip
 
 
@@ -105,9 +105,9 @@ def test_classes_without_a_name_are_numbers_and_targets_need_boxes():
     _, dataset, _ = detection()
     dataset.metadata = {"id": "bare", "index2label": {1: "bright"}}
     assert annotations_from_maite(dataset).images.classes == ("0", "bright")
-    with pytest.raises(Problem, match="no boxes"):
+    with pytest.raises(HardcaseError, match="no boxes"):
         annotations_from_maite(MaiteDataset(toy_images(3)))
-    with pytest.raises(Problem, match="tags"):
+    with pytest.raises(HardcaseError, match="tags"):
         MaiteDetectionModel(claim_model(Windows(), "tags", CLASSES))
 
 

@@ -63,7 +63,7 @@ def test_a_function_is_asked_and_data_without_paths_is_refused(example, tmp_path
     import pandas as pd
     from PIL import Image
 
-    from hardcase.errors import Problem
+    from hardcase.errors import HardcaseError
 
     rows = []
     for i in range(24):
@@ -81,5 +81,5 @@ def test_a_function_is_asked_and_data_without_paths_is_refused(example, tmp_path
     assert found.metrics["accuracy"] == 1
     assert found.metrics["failure_rate"] > 0
     table = pd.DataFrame({"a": [1, 2], "b": [3, 4], "label": [0, 1]})
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         mlflow.models.evaluate(bright, table, **given, **how)

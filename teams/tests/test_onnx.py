@@ -6,7 +6,7 @@ import pytest
 import torch
 from serving import answers_as_the_network, pictures, write_onnx
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.health import check
 from hardcase.testing.toys import Quarters, toy_images, toy_subject
 from hardcase_teams.arrays import PixelLayout
@@ -70,19 +70,19 @@ def test_it_travels_with_its_files(tmp_path):
 
 
 def test_what_cannot_be_loaded_is_told(tmp_path):
-    with pytest.raises(Problem, match="there is no file"):
+    with pytest.raises(HardcaseError, match="there is no file"):
         Onnx(tmp_path / "none.onnx", 4)
     (tmp_path / "noise.onnx").write_bytes(b"noise")
-    with pytest.raises(Problem, match="cannot be loaded as ONNX"):
+    with pytest.raises(HardcaseError, match="cannot be loaded as ONNX"):
         Onnx(tmp_path / "noise.onnx", 4)
     lonely = write_onnx(tmp_path / "lonely.onnx", external=True)
     (tmp_path / "lonely.onnx.data").unlink()
-    with pytest.raises(Problem, match=r"model\.onnx\.data\) must lie beside it"):
+    with pytest.raises(HardcaseError, match=r"model\.onnx\.data\) must lie beside it"):
         Onnx(lonely, 4)
 
 
 def test_images_of_another_size_and_layers_are_refused(model):
-    with pytest.raises(Problem, match="takes inputs of 1 x 8 x 8; the images are 3 x 5 x 5"):
+    with pytest.raises(HardcaseError, match="takes inputs of 1 x 8 x 8; the images are 3 x 5 x 5"):
         Onnx(model, 4)(torch.rand(2, 3, 5, 5))
-    with pytest.raises(Problem, match="shows no layers"):
+    with pytest.raises(HardcaseError, match="shows no layers"):
         Onnx(model, 4)(pictures(1), {"conv": lambda x: x + 0})

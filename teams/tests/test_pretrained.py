@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_teams.pretrained import lpips, mobile as lite, tflite_file
 from hardcase_teams.pretrained.lpips import read_arrays
 from hardcase_teams.pretrained.resnet50 import resnet50
@@ -51,7 +51,7 @@ def test_a_tflite_file_is_kept_as_it_is(tmp_path):
     assert tflite_file.tflite_from_package(both, {})["labels"].numpy().tobytes() == b"beside\n"
     kept = tflite_file.TfLiteFile(file=len(state["file"]), labels=len(state["labels"]))
     kept.load_state_dict(state)
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         kept(torch.zeros(1))
 
 
@@ -101,7 +101,7 @@ def test_a_package_of_other_names_fills_lite(tmp_path):
 
 def test_a_weight_that_lite_does_not_have_is_told(tmp_path):
     torch.save({"_se_reduce.weight": torch.zeros(1)}, tmp_path / "weights.pth")
-    with pytest.raises(Problem, match="_se_reduce"):
+    with pytest.raises(HardcaseError, match="_se_reduce"):
         lite.lite_from_package({"w": tmp_path / "weights.pth"}, {"number": 0, "classes": 4})
 
 
@@ -152,6 +152,6 @@ class Harm:
 def test_a_pickle_that_calls_anything_is_refused(content, tmp_path, capsys):
     path = tmp_path / "x.ckpt"
     path.write_bytes(b"hello" if content is None else pickle.dumps(content))
-    with pytest.raises(Problem, match=r"not read|arrays of numbers"):
+    with pytest.raises(HardcaseError, match=r"not read|arrays of numbers"):
         read_arrays(path)
     assert "ran" not in capsys.readouterr().out

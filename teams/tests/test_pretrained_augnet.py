@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_teams.pretrained.resnet50 import augnet, from_torchvision
 
 SMALL = {"width": 4, "numbers": 5}
@@ -72,5 +72,5 @@ def test_the_package_fills_our_network_and_answers_the_same(theirs, tmp_path):
 
 def test_a_weight_of_another_network_is_named(tmp_path):
     torch.save({"pre.strange": torch.zeros(1)}, tmp_path / "model.pth")
-    with pytest.raises(Problem, match="strange"):
+    with pytest.raises(HardcaseError, match="strange"):
         from_torchvision({"model.pth": tmp_path / "model.pth"}, SMALL)

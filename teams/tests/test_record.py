@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hardcase.errors import FAILED, Problem
+from hardcase.errors import FAILED, HardcaseError
 from hardcase_teams.card import CardContent
 from hardcase_teams.record import latest_record, read_record, write_record
 
@@ -31,11 +31,11 @@ def test_what_was_changed_or_left_out_is_noticed(folder):
     path = folder / "1.0.json"
     said = json.loads(path.read_text())
     path.write_text(json.dumps({**said, "outcome": "excellent"}))
-    with pytest.raises(Problem) as told:
+    with pytest.raises(HardcaseError) as told:
         read_record(path)
     assert told.value.code == FAILED
     path.unlink()
-    with pytest.raises(Problem) as told:
+    with pytest.raises(HardcaseError) as told:
         latest_record(folder)
     assert told.value.code == FAILED
 
@@ -44,12 +44,12 @@ def test_a_version_has_one_record_and_a_tame_name(folder, measured):
     for version in ("1.1", "../x", ""):
         if not version:  # the hash of the weights
             write_record(CardContent(measured[0]), folder)
-        with pytest.raises(Problem):
+        with pytest.raises(HardcaseError):
             write_record(CardContent(measured[0]), folder, version=version)
     assert latest_record(folder)["number"] == 3
 
 
 def test_another_file_is_no_record(tmp_path):
     (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         read_record(tmp_path / "x.json")

@@ -5,7 +5,7 @@ import torch
 
 import hardcase as hc
 from hardcase.conditions import condition_box, measure_risk
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase_teams.training import TrainingRisk
 
@@ -56,9 +56,9 @@ def test_it_is_due_every_so_often_and_goes_on_after_a_checkpoint():
 
 def test_what_cannot_be_measured_is_said():
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         TrainingRisk(SHIFT).measure(net, [])
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         TrainingRisk(SHIFT).measure(net, ["words"])
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         TrainingRisk(SHIFT, every=0)

@@ -12,7 +12,7 @@ from hardcase.analysis.conditions import shown_samples
 from hardcase.analysis.references import rate_difference
 from hardcase.cli.main import main
 from hardcase.conditions import Conditions
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.report import report
 from hardcase.runs.phases import measured_rows
 from hardcase.runs.results import Run
@@ -68,11 +68,11 @@ def test_runs_under_other_conditions_are_not_compared(stored, tmp_path):
     none = run(tmp_path / "none", conditions="none")
     risk = none.record["risk"]
     assert (risk["samples"], risk["value"]) == (0, risk["unmodified"]["value"])
-    with pytest.raises(Problem, match="without declared conditions"):
+    with pytest.raises(HardcaseError, match="without declared conditions"):
         gate(none, GateLimits(risk=1.0))
     other = run(tmp_path / "other", conditions={"rotation": "±5 deg"})
     for unlike in (none, other):
-        with pytest.raises(Problem, match="other conditions"):
+        with pytest.raises(HardcaseError, match="other conditions"):
             rate_difference(stored, unlike)
 
 
@@ -149,7 +149,7 @@ def test_without_limits_the_baseline_decides(tmp_path):
     plain = toy_subject(20.0)
     assert decided(noisy(0.1, 3), "worse", baseline=[plain]) == ["fail"]
     assert decided(plain, "better", baseline=[noisy(0.1, 3)]) == ["pass"]
-    with pytest.raises(Problem, match="no limit"):
+    with pytest.raises(HardcaseError, match="no limit"):
         decided(noisy(0.004, 1), "alone")
 
 

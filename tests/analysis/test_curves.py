@@ -11,7 +11,7 @@ from hardcase.analysis.curves import crossings, curve, one_condition, severity_c
 from hardcase.analysis.slices import Rules, slices_of_run
 from hardcase.conditions import Conditions, condition_box, measure_worst
 from hardcase.corruptions import corrupt
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.imaging.noise import WORD, content_key
 from hardcase.randomness import keys_of
 from hardcase.statistics import binomial_interval
@@ -115,7 +115,7 @@ def test_any_condition_of_one_coordinate_has_a_curve():
     found = crossings(darker, subject, x, y, most=darker.most)
     # 0.5 * 2^(-s / 2.2) falls below 0.4 at 0.71 stops, less half a grey level
     assert found.severity().tolist() == pytest.approx([0.71] * 4, abs=0.03)
-    with pytest.raises(Problem, match="2 coordinates"):
+    with pytest.raises(HardcaseError, match="2 coordinates"):
         one_condition("shift", "±5 %", (1, 8, 8), torch.arange(4))
 
 
@@ -128,9 +128,9 @@ def test_errors_are_counted_over_all_images():
 
 def test_what_cannot_be_drawn_is_told():
     world, (x, y) = Threshold(), seeds()
-    with pytest.raises(Problem, match="rise"):
+    with pytest.raises(HardcaseError, match="rise"):
         curve(world.change, world.subject, x, y, torch.tensor([2.0, 1.0]))
-    with pytest.raises(Problem, match="0 images"):
+    with pytest.raises(HardcaseError, match="0 images"):
         curve(world.change, world.subject, x[:0], y[:0], torch.tensor([1.0]))
     found = crossings(lambda x, s, rows: x, Threshold().subject, *seeds())
     assert found.summary()["quartiles"] == [None, None, None]
@@ -151,7 +151,7 @@ def test_curves_of_a_model_that_noise_confuses():
     seen = []
     severity_curves(subject(), bars(6), ("contrast",), progress=lambda *done: seen.append(done))
     assert seen == [(1, 1)]
-    with pytest.raises(Problem, match="contrast"):
+    with pytest.raises(HardcaseError, match="contrast"):
         severity_curves(subject(), bars(6), ("contrasts",))
 
 
@@ -164,7 +164,7 @@ def test_noise_stays_with_an_image_whatever_stands_beside_it():
     assert len(set(keys_of(images.id).tolist())) == 30
     assert bool((keys_of(images.id) >= 0).all())
     wrong = replace(bars(6), y=(bars(6).y + 1) % 3)
-    with pytest.raises(Problem, match="none of the 6"):
+    with pytest.raises(HardcaseError, match="none of the 6"):
         severity_curves(subject(), wrong, ("contrast",))
 
 
@@ -195,5 +195,5 @@ def test_conditions_are_drawn_over_their_scale_alone_and_together():
     together, turned = rows["all conditions together"]["curve"], rows["rotation"]["curve"]
     assert [point["share"] for point in turned] == sorted(point["share"] for point in turned)
     assert together[-1]["share"] >= turned[-1]["share"] > 0, "a bar on its side is another"
-    with pytest.raises(Problem, match="no condition"):
+    with pytest.raises(HardcaseError, match="no condition"):
         severity_curves(subject(), images, ())

@@ -5,7 +5,7 @@ import torch
 
 import hardcase as hc
 from hardcase.analysis.maps import STATES, Features, grid_from, grid_of, map_of_run, mapping, record
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides.archive import Archive
 from hardcase.report import report
 from hardcase.runs.results import Run
@@ -51,7 +51,7 @@ def test_axes_have_names_words_and_numbers_of_cells():
     ],
 )
 def test_a_map_that_cannot_be_is_told(text, word):
-    with pytest.raises(Problem, match=word):
+    with pytest.raises(HardcaseError, match=word):
         grid_of(text, toy_images(20))
 
 
@@ -66,7 +66,7 @@ def test_a_method_becomes_a_search_that_fills_cells():
     assert filled.search.first == method().search
     assert filled.search.queries == 400
     assert filled.search.ends
-    with pytest.raises(Problem, match="memory of its own"):
+    with pytest.raises(HardcaseError, match="memory of its own"):
         mapping(filled, grid)
 
 

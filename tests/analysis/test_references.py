@@ -9,7 +9,7 @@ import torch
 
 import hardcase as hc
 from hardcase.analysis.references import beside_runs, common_samples
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.phases import measured_rows
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -60,7 +60,7 @@ RENAMED = replace(IMAGES, id=tuple(f"other {name}" for name in IMAGES.id))
 )
 def test_a_run_that_was_measured_otherwise_is_no_baseline(tmp_path, other, told):
     old = measured(tmp_path, "old", **other)
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         measured(tmp_path, "run", baseline=[str(old.folder)])
     assert all(part in str(caught.value) for part in told), str(caught.value)
 
@@ -69,7 +69,7 @@ def test_a_run_that_was_not_measured_is_no_baseline(tmp_path):
     run = measured(tmp_path, "run")
     other = measured(tmp_path, "other")
     del other.record["risk"]
-    with pytest.raises(Problem, match="was not measured"):
+    with pytest.raises(HardcaseError, match="was not measured"):
         common_samples(run, measured_rows(run.store), other)
     assert beside_runs(run, measured_rows(run.store), []) == []
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hardcase.analysis.references import Changed, Regression, changed, excess
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import stream
 from hardcase.statistics import mcnemar
@@ -31,7 +31,7 @@ def test_old_right_new_wrong_and_witnesses_agree():
     assert Regression()(seen).tolist() == [True, False, False, False, False, False]
     assert Regression()(probe(subject, old)).tolist() == [True, False, False, True, False, False]
     assert bool((Regression()(seen) <= LeavesLabel()(seen)).all()), "only what leaves the label"
-    with pytest.raises(Problem, match="--baseline"):
+    with pytest.raises(HardcaseError, match="--baseline"):
         Regression()(probe(subject))
 
 
@@ -49,7 +49,7 @@ def test_inputs_are_told_apart_with_groups():
     assert (said["newly_failing"]["hits"], said["newly_failing"]["total"]) == (3, 4)
     assert (said["fixed"]["hits"], said["fixed"]["total"]) == (2, 3)
     assert isinstance(together, Changed)
-    with pytest.raises(Problem, match="groups"):
+    with pytest.raises(HardcaseError, match="groups"):
         changed(before, after, group=["a"])
 
 
@@ -95,7 +95,7 @@ def test_only_seeds_that_all_attempted_count_and_a_null_is_needed():
     one = excess(found, {"swapped": dict.fromkeys("cdefgh", 0.9)}, rng=stream(0))
     assert one.seeds == 4
     assert (one.found, one.nulls) == (1.0, {"swapped": 0.0})
-    with pytest.raises(Problem, match="without a null"):
+    with pytest.raises(HardcaseError, match="without a null"):
         excess(found, {}, rng=stream(0))
-    with pytest.raises(Problem, match="at least 4"):
+    with pytest.raises(HardcaseError, match="at least 4"):
         excess(found, {"swapped": {"a": 0.1}}, rng=stream(0))

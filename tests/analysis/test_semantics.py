@@ -5,7 +5,7 @@ import torch
 
 from hardcase.analysis import semantics
 from hardcase.analysis.semantics import FEATURES, measure, measured, moved, noticeable
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import from_bytes
 
 NAMES = [feature.name for feature in FEATURES]
@@ -170,9 +170,9 @@ def test_columns_of_words_numbers_and_answers():
     rare = semantics.columns({"camera": ["a"] * 99 + ["b"]})
     assert rare.names == ("camera: a",)
     assert len(semantics.columns({})) == 0
-    with pytest.raises(Problem, match="same images"):
+    with pytest.raises(HardcaseError, match="same images"):
         semantics.join(tags, rare)
-    with pytest.raises(Problem, match="two tags"):
+    with pytest.raises(HardcaseError, match="two tags"):
         semantics.join(tags, tags)
 
 
@@ -209,7 +209,7 @@ def test_everything_together():
     x = photographs()
     assert set(measure(x).family) == set(semantics.photograph_measures(x))
     assert set(measure(x, kind="figure").family) <= set(semantics.figure_measures(x))
-    with pytest.raises(Problem, match="no images"):
+    with pytest.raises(HardcaseError, match="no images"):
         measure(x[:0])
 
 

@@ -10,7 +10,7 @@ import torch
 from hardcase.analysis import slices
 from hardcase.analysis.semantics import Tags
 from hardcase.analysis.slices import Rules, Slice, SliceRates, find_slices, split, stratified_p
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, stream
 
 CLASSES = 6
@@ -175,7 +175,7 @@ def test_what_is_printed_is_of_the_last_third():
 
 def test_what_does_not_fit_is_told():
     tags, failing, strata = world(0, count=30)
-    with pytest.raises(Problem, match="do not fit"):
+    with pytest.raises(HardcaseError, match="do not fit"):
         find_slices(tags, failing[:-1], strata[:-1])
-    with pytest.raises(Problem, match="groups"):
+    with pytest.raises(HardcaseError, match="groups"):
         find_slices(tags, failing, strata, group=["a"] * 7)

@@ -3,7 +3,7 @@
 import torch
 
 from hardcase.campaign.evaluator import ShardEvaluator
-from hardcase.campaign.loop import enter, numbers
+from hardcase.campaign.loop import encode_images, rng_for
 from hardcase.campaign.record import Campaign, Limits, parse_keep
 from hardcase.objectives import Margin, with_witnesses
 from hardcase.oracles import LeavesLabel
@@ -52,5 +52,5 @@ def evaluator(
     )
     n = len(images)
     limits = Limits(torch.full((n,), queries), torch.full((n,), gradients))
-    chance = numbers(campaign, images, "guides")
-    return ShardEvaluator(campaign, enter(campaign, images), limits, (), chance)
+    chance = rng_for(campaign, images, "guides")
+    return ShardEvaluator(campaign, encode_images(campaign, images), limits, (), chance)

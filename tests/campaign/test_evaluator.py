@@ -8,7 +8,7 @@ from by_hand import MANY, evaluator, method
 
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Limits
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods import pgd
 from hardcase.models.subject import Subject
 from hardcase.oracles import Anything
@@ -44,8 +44,8 @@ def test_small_steps_add_up_although_images_are_rounded():
 
 def test_the_gradient_passes_through_rounding_and_clamping():
     evaluate = evaluator()
-    _, slope = evaluate.gradient(evaluate.seeds.z * 0 + 1.2, torch.arange(5))
-    assert bool((slope.flatten(1).abs().sum(1) > 0).all())
+    _, gradient = evaluate.gradient(evaluate.seeds.z * 0 + 1.2, torch.arange(5))
+    assert bool((gradient.flatten(1).abs().sum(1) > 0).all())
 
 
 def test_finished_seeds_cost_nothing_and_score_minus_infinity():
@@ -120,9 +120,9 @@ def test_an_answer_that_is_no_number_is_a_finding_of_its_own_kind_and_harms_no_n
     evaluate = evaluator(subject=Sick(toy_subject()))
     z = evaluate.seeds.z.clone()
     z[2, 0, 0, 0] = 1.0
-    feedback, slope = evaluate.gradient(z, torch.arange(5))
+    feedback, gradient = evaluate.gradient(z, torch.arange(5))
     assert feedback.score.isneginf().tolist() == [False, False, True, False, False]
-    assert slope.isfinite().all()
+    assert gradient.isfinite().all()
     found = evaluate.recorder.findings()
     assert [KINDS[kind] for kind in found.kind.tolist()] == ["non_finite"]
     assert found.seed.tolist() == [2]
@@ -160,11 +160,11 @@ def test_a_time_limit_stops_between_steps_and_says_who_was_cut_off():
 
 
 def test_a_method_that_needs_more_than_the_subject_offers_is_refused():
-    with pytest.raises(Problem, match="needs gradients"):
+    with pytest.raises(HardcaseError, match="needs gradients"):
         Campaign(subject=Counting(toy_subject(), offers="scores"), method=pgd())
     mistyped = pgd()
     object.__setattr__(mistyped, "needs", "score")
-    with pytest.raises(Problem, match="try: scores"):
+    with pytest.raises(HardcaseError, match="try: scores"):
         Campaign(subject=toy_subject(), method=mistyped)
 
 

@@ -8,7 +8,7 @@ import torch
 
 import hardcase as hc
 from hardcase.campaign.record import Keep
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods import pgd
 from hardcase.models.subject import Subject
 from hardcase.objectives import KeptByWitnesses, Margin, NearestFailing, TargetMargin, joint
@@ -110,13 +110,13 @@ def test_the_gradient_of_a_look_is_that_of_the_joint_score():
     evaluate = evaluator()
     rows = torch.arange(5)
     z = inside(evaluate.seeds.x) * 0.5 + evaluate.seeds.x * 0.5
-    _, slope = evaluate.gradient(z, rows)
+    _, gradient = evaluate.gradient(z, rows)
     own, witness = toy_subject(), corners()
     x = z.clone().requires_grad_()
     rounded = x + ((x * 255).round() / 255 - x).detach()
     seen = Probe(x, x, own(rounded).logits, evaluate.seeds, witnesses=(witness(rounded).logits,))
     (expected,) = torch.autograd.grad(KeptByWitnesses(Margin())(seen).sum(), x)
-    assert torch.allclose(slope, expected, atol=1e-5)
+    assert torch.allclose(gradient, expected, atol=1e-5)
 
 
 def test_a_witnessed_finding_comes_before_a_nearer_one_that_is_not():
@@ -169,8 +169,8 @@ def test_rows_given_to_witnesses_are_never_charged_to_the_budget():
 
 def test_a_black_box_witness_is_asked_without_gradients():
     evaluate = evaluator((Counting(corners(), offers="scores"),))
-    _, slope = evaluate.gradient(evaluate.seeds.x, torch.arange(5))
-    assert slope.abs().sum() > 0
+    _, gradient = evaluate.gradient(evaluate.seeds.x, torch.arange(5))
+    assert gradient.abs().sum() > 0
     assert evaluate.counts.witness_queries.tolist() == [1] * 5
     assert evaluate.counts.witness_gradients.tolist() == [0] * 5
 
@@ -183,11 +183,11 @@ def test_without_witnesses_nothing_changes():
 
 
 def test_the_subject_cannot_be_its_own_witness():
-    with pytest.raises(Problem, match="is the model and a witness: "):
+    with pytest.raises(HardcaseError, match="is the model and a witness: "):
         evaluator((toy_subject(),))
     renamed = Subject(torch.nn.Sequential(Quarters()), classes=CLASSES, name="hf:same")
     assert renamed.hash != toy_subject().hash
-    with pytest.raises(Problem, match='is the model and a witness, as "hf:same"'):
+    with pytest.raises(HardcaseError, match='is the model and a witness, as "hf:same"'):
         evaluator((renamed,))
 
 
@@ -275,7 +275,7 @@ def test_the_same_bytes_in_one_process_in_two_and_after_a_stop(tmp_path):
 def test_another_witness_is_another_campaign(tmp_path):
     run(tmp_path / "a")
     other = Subject(Quarters(33.0), classes=CLASSES, name="other")
-    with pytest.raises(Problem, match="witness 1 is not the one this run began with"):
+    with pytest.raises(HardcaseError, match="witness 1 is not the one this run began with"):
         resume(tmp_path / "a", other)
 
 

@@ -70,5 +70,5 @@ def test_in_memory_they_are_not_attempted_either():
     kept = hc.search(SUBJECT, images, method="pgd", target=TARGET)
     assert TARGET not in kept.expected.tolist()
     only = images.take((images.y == TARGET).nonzero().squeeze(1))
-    with pytest.raises(hc.Problem, match="another class than the target"):
+    with pytest.raises(hc.HardcaseError, match="another class than the target"):
         hc.search(SUBJECT, only, method="pgd", target=TARGET)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hardcase.campaign import loop
-from hardcase.campaign.loop import enter, numbers, run_shard
+from hardcase.campaign.loop import encode_images, rng_for, run_shard
 from hardcase.campaign.record import Campaign, limits
 from hardcase.methods import pgd
 from hardcase.registry import resolve
@@ -50,9 +50,9 @@ def test_seeds_enter_the_same_way_in_any_company():
     """A rectangle drawn for an image is the same in the run, in a report and in another shard."""
     method = replace(pgd(), space=Occlusion(size=(3, 3)))
     campaign, images = Campaign(subject=toy_subject(), method=method), toy_images(12)
-    whole = enter(campaign, images)
+    whole = encode_images(campaign, images)
     some = torch.tensor([7, 2, 11])
-    part = enter(campaign, images.take(some), first=4)
+    part = encode_images(campaign, images.take(some), first=4)
     assert torch.equal(part.context["box"], whole.context["box"][some])
     assert part.id.tolist() == [4, 5, 6]
     assert len(set(map(tuple, whole.context["box"].tolist()))) > 4
@@ -60,7 +60,7 @@ def test_seeds_enter_the_same_way_in_any_company():
 
 def test_purposes_draw_apart():
     campaign, images, rows = Campaign(subject=toy_subject(), method=pgd()), toy_images(3), torch.arange(3)  # fmt: skip
-    one, two = (numbers(campaign, images, name).uniform(rows, (4,)) for name in ("search", "space"))
+    one, two = (rng_for(campaign, images, name).uniform(rows, (4,)) for name in ("search", "space"))
     assert not torch.equal(one, two)
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from hardcase.campaign.record import limits, overlay, parse_keep, seconds, within
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import ordinal
 from hardcase.types import Budget
 
@@ -28,7 +28,7 @@ def test_what_is_kept_of_each_seed_and_kind(rule, kept):
 
 @pytest.mark.parametrize("rule", ["most", "0", "-1"])
 def test_unknown_rules_are_refused(rule):
-    with pytest.raises(Problem, match="keep is"):
+    with pytest.raises(HardcaseError, match="keep is"):
         parse_keep(rule)
 
 
@@ -39,7 +39,7 @@ def test_ordinal_counts_earlier_equals():
 def test_a_total_is_divided_and_the_smaller_of_both_limits_holds():
     assert limits(Budget(total_queries=23), 5).queries.tolist() == [5, 5, 5, 4, 4]
     assert limits(Budget(queries=4, total_queries=23), 5).queries.tolist() == [4, 4, 4, 4, 4]
-    with pytest.raises(Problem, match="0 queries"):
+    with pytest.raises(HardcaseError, match="0 queries"):
         limits(Budget(queries=0), 3)
 
 
@@ -60,5 +60,5 @@ def test_rows_are_admitted_in_order_until_their_seed_has_nothing_left():
 )
 def test_durations(text, value):
     assert seconds(text) == value
-    with pytest.raises(Problem, match="soon"):
+    with pytest.raises(HardcaseError, match="soon"):
         seconds("soon")

@@ -9,7 +9,7 @@ from PIL import Image
 from claims.files import CLASSES, SCENES, picture, write_coco, write_yolo
 from hardcase.claims.annotations import Tally, _framed, load_annotations
 from hardcase.data.files import Sizing
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 
 def test_numbers_that_fit_as_corners_only_are_read_as_corners(tmp_path):
@@ -122,9 +122,9 @@ def test_data_sets_of_torchvision():
     masks = [np.full((30, 40), 1, dtype=np.uint8)] * 2
     annotated = load_annotations(Pairs(masks), task="masks")
     assert annotated.annotations[0].labels.tolist() == [1]
-    with pytest.raises(Problem, match="boxes and labels are needed"):
+    with pytest.raises(HardcaseError, match="boxes and labels are needed"):
         load_annotations(Pairs([3, 4]))
-    with pytest.raises(Problem, match="no kind of annotated images"):
+    with pytest.raises(HardcaseError, match="no kind of annotated images"):
         load_annotations(7)
 
 
@@ -153,6 +153,6 @@ def test_data_sets_of_hugging_face(rows):
 
 
 def test_a_task_that_the_data_lacks_is_a_problem(tmp_path):
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         load_annotations(f"{write_coco(tmp_path)}&resize=40", task="masks")
     assert caught.value.fix == "--task boxes"

@@ -11,7 +11,7 @@ from hardcase.claims.annotations import load_annotations
 from hardcase.claims.answers import Layout, answering, softmax_odds, standard_outputs
 from hardcase.claims.load import claim_model, load_claim_model
 from hardcase.claims.subjects import ABSENT, Detections, strongest
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.load import Loading
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_subject
@@ -86,7 +86,7 @@ def test_images_with_fewer_boxes_are_filled_up():
     ],
 )
 def test_answers_that_do_not_fit_are_problems(returned, layout):
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         standard_outputs(returned, layout, SIZE)
 
 
@@ -120,8 +120,8 @@ def test_gradients_pass_through_a_module():
     found = net(x)
     assert isinstance(found, Detections)
     assert found.logits.shape == (2, 50, 2)
-    (slope,) = torch.autograd.grad(found.logits.sum() + found.boxes.sum(), x)
-    assert float(slope.abs().sum()) > 0
+    (gradient,) = torch.autograd.grad(found.logits.sum() + found.boxes.sum(), x)
+    assert float(gradient.abs().sum()) > 0
     model = claim_model(Detr(), "boxes", ("dog", "cat"))
     assert model.offers == "gradients"
     assert model.columns == (1, 0)

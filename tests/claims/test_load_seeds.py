@@ -23,7 +23,7 @@ from hardcase.claims.subjects import Annotation, ClaimModel
 from hardcase.cli.inspect import _annotations
 from hardcase.conditions import condition_box, measure_risk
 from hardcase.config import task_of
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.health import answers
 from hardcase.models.subject import Subject
 from hardcase.report import report
@@ -177,7 +177,7 @@ def test_a_damaged_file_of_claims_is_named_and_written_anew(data, tmp_path):
     path = tmp_path / "run" / "claims.json"
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b"at ", b"at 9", 1))
-    with pytest.raises(Problem, match=r"claims\.json"):
+    with pytest.raises(HardcaseError, match=r"claims\.json"):
         seed_claims(Run(tmp_path / "run"))
     hc.resume(tmp_path / "run", NETS["boxes"], data, **given)
     assert path.read_bytes() == whole
@@ -215,7 +215,7 @@ def test_classes_of_a_network_are_found_by_their_names(data):
     lacking = ClaimModel(swapped, "tags", CLASSES, outputs=("cat", "bright", "dog"))
     made = answers(lacking, seeds).argmax(1) == seeds.y
     assert torch.equal(made, seeds.y == 1)
-    with pytest.raises(Problem, match="none of the data"):
+    with pytest.raises(HardcaseError, match="none of the data"):
         ClaimModel(swapped, "tags", CLASSES, outputs=("cat", "dog", "cow"))
 
 

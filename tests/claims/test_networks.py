@@ -9,7 +9,7 @@ from hardcase.claims import networks
 from hardcase.claims.annotations import NONE, load_annotations
 from hardcase.claims.networks import CANVAS, CellDetector, canvases, cell_targets, detect, tag
 from hardcase.claims.subjects import ABSENT, Detections, overlap
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import from_bytes
 
 
@@ -72,16 +72,16 @@ def test_a_detector_takes_any_size_and_has_gradients(size):
     assert found.boxes.shape == (2, count, 4)
     assert found.logits.shape == (2, count, 3)
     assert bool((found.boxes[..., 2:] > found.boxes[..., :2]).all())
-    (slope,) = torch.autograd.grad(found.logits.amax() + found.boxes.sum(), x)
-    assert float(slope.abs().sum()) > 0
+    (gradient,) = torch.autograd.grad(found.logits.amax() + found.boxes.sum(), x)
+    assert float(gradient.abs().sum()) > 0
 
 
 def test_a_tagger_says_what_its_best_cell_says():
     x = torch.rand(2, 1, 40, 40, requires_grad=True)
     logits = networks.CellTagger(1, 5).eval()(x)
     assert logits.shape == (2, 5)
-    (slope,) = torch.autograd.grad(logits.sum(), x)
-    assert float(slope.abs().sum()) > 0
+    (gradient,) = torch.autograd.grad(logits.sum(), x)
+    assert float(gradient.abs().sum()) > 0
 
 
 def test_every_object_has_cells_that_lie_in_it(some):
@@ -161,7 +161,7 @@ def test_the_tagger_reaches_its_accuracy():
 
 def test_a_detector_is_not_trained_without_boxes(some):
     bare = tuple(replace(one, boxes=one.boxes[:0]) for one in some.annotations)
-    with pytest.raises(Problem, match="digit-detector"):
+    with pytest.raises(HardcaseError, match="digit-detector"):
         networks.trained_network("digit-detectr", some, some)
-    with pytest.raises(Problem, match="boxes"):
+    with pytest.raises(HardcaseError, match="boxes"):
         networks.trained_network("digit-detector", replace(some, annotations=bare), some)

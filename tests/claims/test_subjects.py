@@ -112,7 +112,7 @@ def test_gradients_lower_the_support_and_values_stay_exact():
     slopes = torch.autograd.grad(said.value.sum(), [logits, boxes])
     own = slopes[0][torch.arange(8)[:, None], torch.arange(6), torch.tensor(label)[:, None]]
     torch.testing.assert_close(own.sum(1), torch.ones(8))  # a weighted mean of all boxes
-    assert all(slope.isfinite().all() for slope in slopes)
+    assert all(gradient.isfinite().all() for gradient in slopes)
     assert slopes[1].abs().sum() > 0
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hardcase.cli.main import main
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models import health
 from hardcase.models.health import check
 from hardcase.models.mistakes import diagnose, may_be_guessing, trying
@@ -101,12 +101,12 @@ def test_a_weak_model_is_noted_and_one_that_guesses_is_refused(monkeypatch):
     weak = check(Subject(Weak(0.45)), images)
     assert 0.3 < weak.accuracy < 0.6
     assert any("accuracy is only" in note for note in weak.notes)
-    with pytest.raises(Problem, match="chance is 25 %"):
+    with pytest.raises(HardcaseError, match="chance is 25 %"):
         check(Subject(Weak(0.2)), images)
     one = replace(images, y=torch.where(images.y == 3, 3, 2))  # two kinds of answer would be right
     constant = Quarters()
     constant.mean.weight.data.zero_()
-    with pytest.raises(Problem, match="for 100 %"):
+    with pytest.raises(HardcaseError, match="for 100 %"):
         check(Subject(constant), one)
 
 

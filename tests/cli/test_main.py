@@ -13,7 +13,7 @@ from hardcase import __version__
 from hardcase.cli import main as frame
 from hardcase.cli.inspect import KINDS
 from hardcase.cli.main import VERBS, main, spread
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 CHECK = """
 import sys, time
@@ -96,7 +96,7 @@ def fail_with(monkeypatch, error):
 
 
 def test_a_problem_has_its_form_and_its_code_and_an_interrupt_is_130(monkeypatch, capsys):
-    fail_with(monkeypatch, Problem("it broke.", "It matters.", fix="mend it", code=5))
+    fail_with(monkeypatch, HardcaseError("it broke.", "It matters.", fix="mend it", code=5))
     assert main(["demo"]) == 5
     assert capsys.readouterr().err == "error: it broke.\n  It matters.\n  try: mend it\n"
     fail_with(monkeypatch, KeyboardInterrupt())
@@ -108,7 +108,7 @@ def test_an_internal_error_is_one_line_and_a_file(monkeypatch, capsys, tmp_path)
     fail_with(monkeypatch, ValueError("first line\nsecond line"))
     assert main(["demo"]) == 3
     said = capsys.readouterr().err
-    assert said.startswith("error: something unforeseen: ValueError: first line\n")
+    assert said.startswith("error: internal error: ValueError: first line\n")
     assert "Traceback" not in said
     (kept,) = (tmp_path / "tracebacks").iterdir()
     assert str(kept) in said

@@ -17,7 +17,7 @@ from hardcase.cli.options import _KEYS, CAMPAIGN, cell, clock, facts, grid, reso
 from hardcase.cli.progress import Screen
 from hardcase.config import BudgetConfig, Config
 from hardcase.environment import duration
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import usable_device
 
 BASE = {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}
@@ -54,7 +54,7 @@ def test_flags_and_settings_override_the_file():
     ],
 )
 def test_two_values_for_one_setting_are_an_error_that_names_both(twice):
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         resolve({**BASE, **twice})
     assert all(part in caught.value.what for part in ("7", "8", "--set"))
 
@@ -69,7 +69,7 @@ def test_limits_of_a_file_of_their_own_stand_between_flags_and_the_projects_file
     givers = {name: config.given[f"limits.{name}"] for name in ("risk", "margin", "accuracy")}
     assert givers == {"risk": "--limits", "margin": "flag", "accuracy": "hardcase.toml"}
     own.write_text("seed = 3\n")
-    with pytest.raises(Problem, match="has no limits"):
+    with pytest.raises(HardcaseError, match="has no limits"):
         resolve(flags)
 
 
@@ -111,7 +111,7 @@ def test_a_folder_is_named_after_the_run_a_used_one_refused_and_an_empty_one_tak
     Path("used/inside").mkdir(parents=True)
     Path("empty").mkdir()
     assert folder_for(resolve(BASE), Path("empty")) == Path("empty")
-    with pytest.raises(Problem, match="not empty"):
+    with pytest.raises(HardcaseError, match="not empty"):
         folder_for(resolve(BASE), Path("used"))
 
 
@@ -129,7 +129,7 @@ def test_auto_is_the_default_and_a_device_that_is_not_here_is_named():
     assert resolve(BASE).device == "auto"
     assert usable_device("auto") in ("cpu", "cuda")
     assert usable_device("cpu") == "cpu"
-    with pytest.raises(Problem, match="device 'cuda:99' cannot be used"):
+    with pytest.raises(HardcaseError, match="device 'cuda:99' cannot be used"):
         usable_device("cuda:99")
 
 

@@ -13,7 +13,7 @@ from hardcase.campaign.record import Counts
 from hardcase.cli import progress
 from hardcase.cli.options import Flags, ProgressStyle
 from hardcase.cli.progress import Front, Lines, Screen, doubts, line
-from hardcase.cli.run import front_of
+from hardcase.cli.run import make_progress
 from hardcase.runs.progress import Progress, Stoppable
 from hardcase.training.cards import TrainingProgress as Training
 
@@ -106,7 +106,7 @@ def shown(screen, width):
 
 def test_the_screen_fits_80_columns_and_says_it_all(told):
     screen = told(Screen(Console(file=io.StringIO())))
-    screen.say("the model returns probabilities" + ", and this is a long note on that" * 3)
+    screen.log("the model returns probabilities" + ", and this is a long note on that" * 3)
     text = shown(screen, 80)
     assert max(map(len, text.splitlines())) <= 80
     seeds = ("8 done · 4 running · 6 waiting · 2 skipped", "5 of 12 images", "not judged")
@@ -149,7 +149,7 @@ def test_plain_lines_tell_beginnings_ends_and_notes(told, capsys):
         screen.train(Training(1, 2, 1, 10, 0.5, what="net on data"))
         screen.train(Training(2, 2, 10, 10, 0.1, what="net on data"))
         told(screen)
-        screen.say("mind this")
+        screen.log("mind this")
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "training net on data: 10 steps"
     assert said[1].startswith("trained net on data in 0:0")
@@ -256,8 +256,8 @@ def test_the_second_ctrl_c_stops_at_once_and_a_second_sigterm_does_not(told):
 
 def test_the_front_end_that_was_asked_for():
     for asked, kind in {"none": Stoppable, "plain": Lines, "live": Screen, "auto": Lines}.items():
-        assert type(front_of(Flags(progress=ProgressStyle(asked)))) is kind
-    assert type(front_of(Flags(progress=ProgressStyle.live, quiet=True))) is Stoppable
+        assert type(make_progress(Flags(progress=ProgressStyle(asked)))) is kind
+    assert type(make_progress(Flags(progress=ProgressStyle.live, quiet=True))) is Stoppable
 
 
 def test_before_a_shard_is_done_the_budget_says_how_long_it_takes_at_most(monkeypatch):

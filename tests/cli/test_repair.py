@@ -8,7 +8,7 @@ import torch
 
 import hardcase as hc
 from hardcase.cli.main import main
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import reserved
 from hardcase.repair.folder import StoredRepair, repair_checks
 from hardcase.suite.gate import GateLimits, outcome
@@ -169,10 +169,10 @@ def test_a_gate_refuses_other_weights_other_networks_and_edited_proofs(gated, tm
     assert StoredRepair.read(folder).record["weights"] == done.record["weights"]
     weights = folder / "weights.safetensors"
     save_file({name: 0 * one for name, one in load_file(weights).items()}, weights)
-    with pytest.raises(Problem, match="not the network that was proved"):
+    with pytest.raises(HardcaseError, match="not the network that was proved"):
         repair_checks(folder, run, GateLimits())
     weights.unlink()
-    with pytest.raises(Problem, match="cannot be read"):
+    with pytest.raises(HardcaseError, match="cannot be read"):
         repair_checks(folder, run, GateLimits())
     other = hc.run(
         hc.Subject(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4)), name="other"),
@@ -183,7 +183,7 @@ def test_a_gate_refuses_other_weights_other_networks_and_edited_proofs(gated, tm
         allow_low_accuracy=True,
         out=tmp_path / "other",
     )
-    with pytest.raises(Problem, match="another network"):
+    with pytest.raises(HardcaseError, match="another network"):
         repair_checks(done.folder, other, GateLimits())
     elsewhere = hc.run(
         toy_subject(),
@@ -193,12 +193,12 @@ def test_a_gate_refuses_other_weights_other_networks_and_edited_proofs(gated, tm
         judge=False,
         out=tmp_path / "elsewhere",
     )
-    with pytest.raises(Problem, match="other conditions"):
+    with pytest.raises(HardcaseError, match="other conditions"):
         repair_checks(done.folder, elsewhere, GateLimits())
     text = (done.folder / "repair.json").read_text()
     shutil.copytree(done.folder, tmp_path / "edited")
     (tmp_path / "edited" / "repair.json").write_text(text.replace("0.0", "0.1", 1))
-    with pytest.raises(Problem, match="not what was written"):
+    with pytest.raises(HardcaseError, match="not what was written"):
         repair_checks(tmp_path / "edited", run, GateLimits())
 
 

@@ -8,7 +8,7 @@ import pytest
 from hardcase.cli.main import main
 from hardcase.cli.options import resolve
 from hardcase.config import chosen_method
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.results import Run
 from tiny import furnish
 
@@ -67,7 +67,7 @@ def test_the_choice_is_told_and_keeps_options():
     assert config.method.name == "natural"
     assert config.method.options() == {"gradients": 7}
     assert told == ["method natural: zoo:lenet5 is asked for gradients"]
-    with pytest.raises(Problem, match="method is not given"):
+    with pytest.raises(HardcaseError, match="method is not given"):
         resolve(flags)
 
 

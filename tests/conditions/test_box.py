@@ -8,7 +8,7 @@ import hardcase as hc
 from hardcase.conditions.box import condition_box, conditions_digest, sobol
 from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
 from hardcase.corruptions import CORRUPTIONS
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, keys_of
 from hardcase.types import Seeds
 
@@ -144,7 +144,7 @@ def test_a_sampler_that_gives_too_little_or_no_numbers_is_refused(tmp_path, give
     file = tmp_path / "ours.py"
     file.write_text(f"import numpy as np\ndef bad(u):\n    return {{'rotation': {given}}}\n")
     declared = Conditions({"rotation": "±8 deg"}, sampler=f"{file}:bad")
-    with np.errstate(all="ignore"), pytest.raises(Problem, match="were asked for"):
+    with np.errstate(all="ignore"), pytest.raises(HardcaseError, match="were asked for"):
         condition_box(declared, SHAPE)
 
 
@@ -173,7 +173,7 @@ def test_a_sampler_that_does_not_give_what_is_declared_is_refused_with_the_row(t
     file = tmp_path / "ours.py"
     file.write_text(f"def bad(u):\n    {body}\n")
     declared = Conditions({"rotation": "±8 deg"}, sampler=f"{file}:bad")
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         condition_box(declared, SHAPE)
     assert words in str(caught.value)
     assert caught.value.code == 2
@@ -210,7 +210,7 @@ def test_a_condition_held_at_neutral_leaves_the_others():
 
 
 def test_grey_images_lack_colour():
-    with pytest.raises(Problem, match="temperature"):
+    with pytest.raises(HardcaseError, match="temperature"):
         condition_box(hc.Conditions({"temperature": "±1 stops"}), (1, 28, 28))
     assert "temperature" not in condition_box(Conditions.load("handheld"), (1, 28, 28)).owner
 

@@ -5,7 +5,7 @@ import pytest
 import hardcase as hc
 from hardcase.conditions import declared
 from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, parse_range
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_is_written_is_read_again(name):
     ],
 )
 def test_a_line_that_is_wrong_is_named(key, text, fragment):
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         parse_range(key, text)
     assert fragment in str(caught.value)
     assert key in str(caught.value)
@@ -85,7 +85,7 @@ def test_further_measurements_are_switches_and_no_part_of_what_is_declared():
     assert not found.rare
     assert found.without("bend").worst
     assert found.to_record() == Conditions.load("scanner").to_record()
-    with pytest.raises(Problem, match="neither true nor false"):
+    with pytest.raises(HardcaseError, match="neither true nor false"):
         Conditions.load({"profile": "scanner", "rare": "yes"})
     found = hc.Conditions({"rotation": "normal(1, 2) deg", "jpeg": "60..100", "shift": "±4 %"})
     again = Conditions.load(found.to_record())
@@ -121,7 +121,7 @@ def test_a_table_that_is_wrong_names_the_line(tmp_path, text, fragment):
     file = tmp_path / "field.csv"
     file.write_text(text)
     beside = {"rotation": "±8 deg"} if "9" in text else {}
-    with pytest.raises(Problem, match=fragment):
+    with pytest.raises(HardcaseError, match=fragment):
         Conditions(beside, table=str(file))
 
 
@@ -142,19 +142,19 @@ def test_a_table_that_is_wrong_names_the_line(tmp_path, text, fragment):
 def test_a_wrong_line_of_a_file_is_told_by_its_number(tmp_path, line, told):
     file = tmp_path / "ours.toml"
     file.write_text(f'[conditions]\nshift = "±5 %"\n{line}\n')
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         Conditions.load(str(file))
     assert f"{file}, {told}" in str(caught.value)
 
 
 def test_nothing_declared_and_unknown_names_are_refused(tmp_path):
-    with pytest.raises(Problem, match="declare nothing"):
+    with pytest.raises(HardcaseError, match="declare nothing"):
         Conditions({})
-    with pytest.raises(Problem, match="twice"):
+    with pytest.raises(HardcaseError, match="twice"):
         Conditions({"blur": "0..1 %", "defocus": "0..2 %"})
-    with pytest.raises(Problem, match="try: scanner"):
+    with pytest.raises(HardcaseError, match="try: scanner"):
         Conditions.load("scaner")
-    with pytest.raises(Problem, match="cannot be read"):
+    with pytest.raises(HardcaseError, match="cannot be read"):
         Conditions.load(str(tmp_path / "none.toml"))
 
 

@@ -8,7 +8,7 @@ from scipy.stats import norm
 from conditions.toys import darkness, grey
 from hardcase.conditions import Conditions, condition_box, measure_risk, rare
 from hardcase.conditions.rare import REPEATS, find_levels, measure_rare, split
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng
 from hardcase.statistics import log_interval
 
@@ -128,7 +128,7 @@ def test_the_volume_of_a_box_is_found_where_no_draw_fails():
     low, high = found.bounds
     assert low <= own.value <= high
     assert "no probability" in found.to_json()["meaning"]
-    with pytest.raises(Problem, match="too few"):
+    with pytest.raises(HardcaseError, match="too few"):
         measure_rare(subject, grey(2), box, table, repeats=3)
 
 

@@ -8,7 +8,7 @@ from torch import nn
 import hardcase as hc
 from conditions.toys import darkness, exposure, grey
 from hardcase.conditions.risk import answered, measure_risk, rows_together
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.statistics import decide
 
 
@@ -70,7 +70,7 @@ def test_answers_that_are_no_numbers_fail_and_bad_input_is_refused():
 
     broken = hc.Subject(Broken(), classes=("light", "dark"), name="broken")
     assert measure_risk(broken, grey(4), exposure(), samples=4).value == 1
-    with pytest.raises(Problem, match="0 samples"):
+    with pytest.raises(HardcaseError, match="0 samples"):
         measure_risk(darkness(), grey(2), exposure(), samples=0)
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from conditions.toys import darkness, exposure, grey
 from hardcase.conditions import measure_risk, measure_worst
 from hardcase.conditions.worst import bisected, most_questions
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.types import Answer
 
 LEAST = 2.2 * math.log2((128 / 255) / 0.4)
@@ -78,7 +78,7 @@ def test_what_made_another_model_fail_is_tried_and_more_questions_never_find_les
     other = measure_worst(darkness(), grey(), exposure(), alone=False)
     found = measure_worst(darkness(masked=True), grey(), exposure(), others=[other], queries=0)
     assert found.least["other models"].tolist() == pytest.approx([LEAST] * 12, abs=0.02)
-    with pytest.raises(Problem, match="of 12 images are given for 3"):
+    with pytest.raises(HardcaseError, match="of 12 images are given for 3"):
         measure_worst(darkness(), grey(3), exposure(), others=[other])
     shares = [row["share"] for row in other.doubling()]
     assert shares == sorted(shares)

@@ -99,7 +99,7 @@ def needing_no_extra(name):
     """The module, or a reason to skip: those that plug into a package need it."""
     try:
         return import_module(name)
-    except hc.Problem as problem:
+    except hc.HardcaseError as problem:
         pytest.skip(str(problem))
 
 

@@ -92,7 +92,7 @@ def test_parameters_are_explained(name):
 
 
 def test_a_word_that_an_option_does_not_know_is_refused():
-    with pytest.raises(hc.Problem, match="known: "):
+    with pytest.raises(hc.HardcaseError, match="known: "):
         hc.methods.pgd(norm="linff")
-    with pytest.raises(hc.Problem, match="known: "):
+    with pytest.raises(hc.HardcaseError, match="known: "):
         hc.methods.maxplore(None, None, form="onee")

@@ -14,7 +14,7 @@ from hardcase.criteria.criterion import (
     parse_list,
     settings,
 )
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.registry import options_of, parts
 from hardcase.suite.coverage import coverage
 from hardcase.testing import check_criterion
@@ -68,12 +68,12 @@ def test_a_list_of_criteria_with_options():
     ],
 )
 def test_mistakes_list_the_choices(text, message):
-    with pytest.raises(Problem, match=message):
+    with pytest.raises(HardcaseError, match=message):
         parse(text)
 
 
 def test_no_criterion_at_all():
-    with pytest.raises(Problem, match="no criterion was named"):
+    with pytest.raises(HardcaseError, match="no criterion was named"):
         parse_list(" , ")
 
 
@@ -82,7 +82,7 @@ def test_no_criterion_at_all():
     ["kmnc:k=0", "tknc:k=0", "tknp:k=-1", "lsc:n=0", "dsc:lower=3,upper=1", "dsc:lower=often"],
 )
 def test_values_that_make_no_sense(text):
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         World().make(text)()
 
 
@@ -126,7 +126,7 @@ def test_a_criterion_of_a_file_keeps_the_laws_it_declares(own):
     [("wrong", "returned int; it must"), ("broken", "no such layer"), ("none", "no function")],
 )
 def test_a_criterion_of_a_file_that_is_none(own, name, message):
-    with pytest.raises(Problem, match=message):
+    with pytest.raises(HardcaseError, match=message):
         World().make(f"{own}:{name}")()
 
 
@@ -145,9 +145,9 @@ def test_given_options_beat_the_convention_and_that_beats_the_default():
 
 
 def test_a_convention_refuses_what_it_does_not_define():
-    with pytest.raises(Problem, match=r"deepxplore(.|\n)*it defines: nc"):
+    with pytest.raises(HardcaseError, match=r"deepxplore(.|\n)*it defines: nc"):
         settings(parse("kmnc"), "deepxplore")
-    with pytest.raises(Problem, match=r"no convention 'deepexplore'(.|\n)*try: deepxplore"):
+    with pytest.raises(HardcaseError, match=r"no convention 'deepexplore'(.|\n)*try: deepxplore"):
         settings(parse("nc"), "deepexplore")
 
 

@@ -12,7 +12,7 @@ from hardcase.campaign.record import Campaign
 from hardcase.criteria.criterion import Measure, build_criteria, toward
 from hardcase.criteria.profile import ActivationBatch
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, Traces
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods import pgd
 from hardcase.randomness import Rng
 from hardcase.registry import parts
@@ -117,7 +117,7 @@ def test_dead_units_and_constant_layers(spec):
         )
     try:
         criterion = world.make(spec)()
-    except Problem as problem:
+    except HardcaseError as problem:
         assert "one class" in str(problem)  # noqa: PT017 - a net that is constant predicts one class
         return
     for probe in world.looks(criterion):
@@ -170,9 +170,9 @@ def test_a_profile_of_one_image(world):
     assert criterion.result().total == 0
     assert single.make("nbc")().value() == 0
     for spec in ("lsa", "mdsa"):
-        with pytest.raises(Problem, match="two or more training traces"):
+        with pytest.raises(HardcaseError, match="two or more training traces"):
             single.make(spec)()
-    with pytest.raises(Problem, match="one class"):
+    with pytest.raises(HardcaseError, match="one class"):
         single.make("dsa")()
 
 
@@ -197,28 +197,28 @@ def test_one_class_is_enough_for_likelihood():
     values = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
     traces = Traces(values, torch.zeros(30).long(), torch.zeros(30).long())
     assert bool(Likelihood.fit(traces)(values, traces.predicted).isfinite().all())
-    with pytest.raises(Problem, match="one class"):
+    with pytest.raises(HardcaseError, match="one class"):
         Distance.fit(traces)
 
 
 def test_nothing_to_compare_is_said():
     narrow = World(nn.Sequential(nn.Flatten(), nn.Linear(144, 4), nn.ReLU(), nn.Linear(4, 3)))
-    with pytest.raises(Problem, match="neighbouring layers"):
+    with pytest.raises(HardcaseError, match="neighbouring layers"):
         narrow.make("ssc")
-    with pytest.raises(Problem, match="no layer of the group 'conv'"):
+    with pytest.raises(HardcaseError, match="no layer of the group 'conv'"):
         narrow.make("nc:layers=conv")
 
 
 def test_a_profile_must_hold_what_is_asked(world):
-    with pytest.raises(Problem, match="needs a profile"):
+    with pytest.raises(HardcaseError, match="needs a profile"):
         build_criteria("kmnc", world.graph)
-    with pytest.raises(Problem, match=r"no ranges of '0\|unit'"):
+    with pytest.raises(HardcaseError, match=r"no ranges of '0\|unit'"):
         build_criteria("kmnc:mode=unit", world.graph, world.profile("kmnc"))
 
 
 def test_following_without_an_aim_is_said(world):
     criterion = world.make("nbc")()
-    with pytest.raises(Problem, match="no target was chosen"):
+    with pytest.raises(HardcaseError, match="no target was chosen"):
         toward(criterion)(world.evaluate(from_bytes(world.images.x[:2]), criterion))
 
 
@@ -270,10 +270,11 @@ def _walk(world, criterion: Measure, *, guided, draw):
         x = x.detach().requires_grad_()
         probe = world.evaluate(x, criterion, seeds=x0, ids=rows)
         score = pull(replace(probe, targets=targets))
-        (slope,) = torch.autograd.grad(score.sum(), x)
-        slope = slope if guided else torch.randn(x.shape, generator=noise)
+        (gradient,) = torch.autograd.grad(score.sum(), x)
+        gradient = gradient if guided else torch.randn(x.shape, generator=noise)
         x = (
-            x + 0.3 * slope / slope.flatten(1).norm(dim=1).clamp_min(1e-9)[:, None, None, None]
+            x
+            + 0.3 * gradient / gradient.flatten(1).norm(dim=1).clamp_min(1e-9)[:, None, None, None]
         ).clamp(0, 1)
         criterion.update(world.evaluate(x.detach(), criterion, seeds=x0, ids=rows))
     return criterion.value()

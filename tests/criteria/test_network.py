@@ -15,7 +15,7 @@ from hardcase.criteria.network import (
     select,
     trace_layers,
 )
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.neurons import FixedRange
 from hardcase.models.subject import Subject
 
@@ -185,13 +185,13 @@ def test_a_richer_tap_serves_all_readers():
 
 def test_a_poorer_tap_is_refused():
     layer = Layer("c", "conv", (3, 4, 5), 0)
-    with pytest.raises(Problem, match="60 units in unit mode"):
+    with pytest.raises(HardcaseError, match="60 units in unit mode"):
         Selection((layer,), "unit").read({"c": LayerTap(layer, "means")(torch.randn(2, 3, 4, 5))})
 
 
 def test_unknown_layers_are_named():
     graph = trace_layers(Subject(small_net()), X)
-    with pytest.raises(Problem, match="no layer 'conv9'"):
+    with pytest.raises(HardcaseError, match="no layer 'conv9'"):
         select(graph, "0+conv9", "unit")
 
 
@@ -201,5 +201,5 @@ def test_a_mean_in_two_steps_is_torchs_and_only_means_are_pushed():
     assert torch.equal(channel_means(layer, values), values.mean((2, 3)))
     kept = FixedRange(layer)(values)
     assert torch.equal(kept, LayerTap(layer, "means and range")(values))
-    (slope,) = torch.autograd.grad(kept.sum(), values)
-    assert torch.equal(slope, torch.full_like(values, 1 / 35))
+    (gradient,) = torch.autograd.grad(kept.sum(), values)
+    assert torch.equal(gradient, torch.full_like(values, 1 / 35))

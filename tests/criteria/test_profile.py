@@ -7,7 +7,7 @@ from worlds import World, small_net
 from hardcase.criteria.criterion import requirements
 from hardcase.criteria.network import select
 from hardcase.criteria.profile import Profile, fit_profile
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import from_bytes
 
 SPECS = ("kmnc", "nbc:mode=unit", "dsa", "lscd")
@@ -81,7 +81,7 @@ def test_saved_and_loaded(world, profile, tmp_path):
 def test_another_model_is_refused(world, profile, tmp_path):
     path = profile.save(tmp_path / "profile.safetensors")
     other = World(small_net(1))
-    with pytest.raises(Problem, match="another model"):
+    with pytest.raises(HardcaseError, match="another model"):
         Profile.load(path, model=other.subject.hash)
 
 
@@ -91,12 +91,12 @@ def test_a_file_that_is_no_profile(tmp_path):
     save_file({"x": torch.zeros(1)}, tmp_path / "x.safetensors")
     (tmp_path / "y.safetensors").write_bytes(b"not a tensor file")
     for name in ("x", "y", "missing"):
-        with pytest.raises(Problem, match="is not a profile"):
+        with pytest.raises(HardcaseError, match="is not a profile"):
             Profile.load(tmp_path / f"{name}.safetensors", model="")
 
 
 def test_no_training_images(world):
-    with pytest.raises(Problem, match="no images"):
+    with pytest.raises(HardcaseError, match="no images"):
         fit_profile(
             world.subject, world.training.take(torch.arange(0)), requirements(SPECS, world.graph)
         )

@@ -13,7 +13,7 @@ from hardcase.criteria.surprise import (
     fit_notes,
     refuse_few,
 )
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import stream
 
 
@@ -62,7 +62,7 @@ def test_ties_go_to_the_first_and_one_can_be_skipped():
 
 
 def test_nothing_to_be_near_to():
-    with pytest.raises(Problem, match="empty"):
+    with pytest.raises(HardcaseError, match="empty"):
         ReferencePoints.of(torch.empty(0, 3)).nearest(torch.zeros(1, 3))
 
 
@@ -157,5 +157,5 @@ def test_few_training_images_are_said():
 def test_fewer_traces_than_units_are_refused():
     traces = of_two_classes(torch.randn(20, 30, generator=stream(1, "few")))
     for fit in (Likelihood.fit, Mahalanobis.fit):
-        with pytest.raises(Problem, match="so few"):
+        with pytest.raises(HardcaseError, match="so few"):
             refuse_few(fit(traces))

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def refusal():
     """The problem that loading a data set ends in; `match` is in its text."""
 
     def load_fails(spec, match, **options):
-        with pytest.raises(Problem, match=match) as caught:
+        with pytest.raises(HardcaseError, match=match) as caught:
             load(spec, **options)
         return caught.value
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from hardcase.data import files as formats
 from hardcase.data.files import Sizing, decoded, read_idx
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 
 def idx(array):
@@ -44,7 +44,7 @@ def test_idx_reads_what_was_written(tmp_path, packed):
 )
 def test_a_damaged_idx_file_is_named(tmp_path, content, word):
     (tmp_path / "t10k-images").write_bytes(content)
-    with pytest.raises(Problem, match="t10k-images is damaged") as caught:
+    with pytest.raises(HardcaseError, match="t10k-images is damaged") as caught:
         read_idx(tmp_path / "t10k-images")
     assert word in str(caught.value)
 
@@ -52,7 +52,7 @@ def test_a_damaged_idx_file_is_named(tmp_path, content, word):
 def test_labels_that_do_not_fit_the_images_are_refused(tmp_path):
     (tmp_path / "x").write_bytes(idx(numbers(3, 4, 5)))
     (tmp_path / "y").write_bytes(idx(numbers(2)))
-    with pytest.raises(Problem, match="do not fit"):
+    with pytest.raises(HardcaseError, match="do not fit"):
         formats.read_idx_pair(tmp_path / "x", tmp_path / "y")
 
 
@@ -71,13 +71,13 @@ def test_cifar_rows_and_bytes_give_the_same(tmp_path):
 
 def test_damaged_cifar_files_are_named(tmp_path):
     (tmp_path / "test_batch.bin").write_bytes(b"\0" * 3072)
-    with pytest.raises(Problem, match=r"test_batch.bin .*3072 bytes are not rows"):
+    with pytest.raises(HardcaseError, match=r"test_batch.bin .*3072 bytes are not rows"):
         formats.read_cifar_binary(tmp_path / "test_batch.bin")
     Image.new("RGB", (1000, 2)).save(tmp_path / "test_batch.png")
-    with pytest.raises(Problem, match=r"test_batch.png .*rows of 1,024"):
+    with pytest.raises(HardcaseError, match=r"test_batch.png .*rows of 1,024"):
         formats.read_cifar_rows(tmp_path / "test_batch.png")
     (tmp_path / "labels.json").write_text('{"a": 1}')
-    with pytest.raises(Problem, match=r"labels.json is damaged"):
+    with pytest.raises(HardcaseError, match=r"labels.json is damaged"):
         formats.read_json_labels(tmp_path / "labels.json")
 
 
@@ -162,15 +162,15 @@ def test_mistakes_are_told():
         "no number of pixels": {"resize": "big"}, "1 or more": {"resize": "-3"},
     }  # fmt: skip
     for why, words in mistakes.items():
-        with pytest.raises(Problem, match=why):
+        with pytest.raises(HardcaseError, match=why):
             Sizing.of(words)
-    with pytest.raises(Problem, match="no square of 40"):
+    with pytest.raises(HardcaseError, match="no square of 40"):
         decoded(encoded(ramp(30, 30)), Sizing(crop=40), "a")
 
 
 def test_different_sizes_name_the_remedy():
     pictures = [np.zeros((4, 4), np.uint8), np.zeros((4, 5), np.uint8)]
-    with pytest.raises(Problem, match="b is 5×4") as caught:
+    with pytest.raises(HardcaseError, match="b is 5×4") as caught:
         formats.stacked(pictures, ["a", "b"])
     assert "?resize=4&crop=center" in caught.value.fix
 

@@ -15,7 +15,7 @@ from hardcase import registry, tensors
 from hardcase.data import public
 from hardcase.data.public import cache_file, collect, content_hash, fetch, public_sets, verify
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 RANDOM = np.random.default_rng(3)
 PARTS = {}
@@ -45,7 +45,7 @@ def test_each_route_that_answers_gives_the_known_content(name, number):
     wanted = public_sets()[name]
     try:
         parts = collect(wanted, wanted.routes[number], None)
-    except Problem as problem:
+    except HardcaseError as problem:
         pytest.skip(f"{wanted.routes[number].name}: {problem.what}")
     verify(wanted, parts)
 
@@ -90,7 +90,7 @@ def served(serve):
 
 def broken(name="broken way"):
     def fill(folder, names):
-        raise Problem("nobody answers")
+        raise HardcaseError("nobody answers")
 
     return public.Route(name, fill)
 
@@ -152,21 +152,21 @@ def test_when_no_route_works_every_reason_and_the_way_out_are_said(tiny, own_cac
 
 def test_other_images_are_not_taken_for_the_set(files, tiny, own_cache):
     tiny(hashes={**HASHES, "test": "0" * 16})
-    with pytest.raises(Problem, match="the test images are not those of mnist"):
+    with pytest.raises(HardcaseError, match="the test images are not those of mnist"):
         fetch("mnist", source=files)
     tiny()
     odd = struct.pack(">II", 0x801, 5) + bytes([1, 2, 3, 4, 10])
     (files / "t10k-labels-idx1-ubyte").write_bytes(odd)
-    with pytest.raises(Problem, match=r"test labels range over 1..10 for 10 classes"):
+    with pytest.raises(HardcaseError, match=r"test labels range over 1..10 for 10 classes"):
         fetch("mnist", source=files)
     (files / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(Problem, match="not all of its files are there"):
+    with pytest.raises(HardcaseError, match="not all of its files are there"):
         fetch("mnist", source=files)
     assert not list(own_cache.rglob("*.npz"))
 
 
 def test_a_set_of_the_wrong_size_is_refused(files):
-    with pytest.raises(Problem, match="12 train images and 12 labels instead of 60000"):
+    with pytest.raises(HardcaseError, match="12 train images and 12 labels instead of 60000"):
         fetch("fashion", source=files)
 
 
@@ -176,7 +176,7 @@ def test_two_sets_under_one_path_are_ambiguous(files, tiny):
     other.mkdir()
     for file in files.iterdir():
         (other / file.name).write_bytes(file.read_bytes())
-    with pytest.raises(Problem, match="several sets of files"):
+    with pytest.raises(HardcaseError, match="several sets of files"):
         fetch("mnist", source=files.parents[1])
 
 
@@ -188,19 +188,19 @@ def test_offline_touches_neither_network_nor_clients(monkeypatch):
     monkeypatch.setattr(public.subprocess, "run", forbidden)
     for name in ("mnist", "fashion", "cifar10"):
         for ask in (load, fetch):
-            with pytest.raises(Problem, match="--offline forbids") as caught:
+            with pytest.raises(HardcaseError, match="--offline forbids") as caught:
                 ask(name, offline=True)
             assert f"hardcase data {name} --from PATH" in caught.value.fix
     assert len(load("mnist5k", offline=True)) == 1000
 
 
 def test_a_path_that_does_not_exist_and_names_that_do_not(tmp_path):
-    with pytest.raises(Problem, match="nowhere does not exist"):
+    with pytest.raises(HardcaseError, match="nowhere does not exist"):
         fetch("mnist", source=tmp_path / "nowhere")
-    with pytest.raises(Problem, match="no data set 'minst'") as caught:
+    with pytest.raises(HardcaseError, match="no data set 'minst'") as caught:
         fetch("minst")
     assert caught.value.fix.startswith("mnist")
-    with pytest.raises(Problem, match="nothing to fetch"):
+    with pytest.raises(HardcaseError, match="nothing to fetch"):
         fetch("folder:pets")
 
 
@@ -218,7 +218,7 @@ def test_a_cache_that_cannot_be_written_costs_a_warning(tmp_path, monkeypatch, c
     with caplog.at_level(logging.WARNING):
         assert len(load("mnist5k")) == 1000
     assert "mnist5k is not cached" in caplog.text
-    with pytest.raises(Problem, match="cannot write"):
+    with pytest.raises(HardcaseError, match="cannot write"):
         fetch("mnist5k")
 
 
@@ -280,11 +280,11 @@ def test_links_are_not_followed(tmp_path, folder):
 
 def test_what_is_no_archive_or_a_damaged_one_is_said(tmp_path, folder):
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(Problem, match="neither a folder nor a tar or zip"):
+    with pytest.raises(HardcaseError, match="neither a folder nor a tar or zip"):
         public.unpack(tmp_path / "text", folder, NAMES)
     whole = tar_of(tmp_path / "archive", {"a.bin": os.urandom(5000)}).read_bytes()
     (tmp_path / "cut").write_bytes(whole[:3000])
-    with pytest.raises(Problem, match="is damaged"):
+    with pytest.raises(HardcaseError, match="is damaged"):
         public.unpack(tmp_path / "cut", folder, NAMES)
 
 
@@ -308,7 +308,7 @@ def test_a_mirror_gives_files_and_archives(tmp_path, folder, served):
 def test_a_mirror_with_another_content_is_refused(tmp_path, folder, serve, url, why):
     (tmp_path / "web").mkdir()
     (tmp_path / "web" / "a.bin").write_bytes(b"changed")
-    with pytest.raises(Problem, match=why):
+    with pytest.raises(HardcaseError, match=why):
         public.mirror((url.format(serve(tmp_path / "web")), "0123")).fill(folder, NAMES)
 
 
@@ -355,14 +355,14 @@ def test_a_client_that_fails_gives_its_last_words(folder, client, monkeypatch, s
     client("npm", script)
     monkeypatch.setattr(public, "CLIENT_PATIENCE", 2.0)
     start = time.monotonic()
-    with pytest.raises(Problem, match=why):
+    with pytest.raises(HardcaseError, match=why):
         public.npm("name").fill(folder, NAMES)
     assert time.monotonic() - start < 15
 
 
 def test_a_client_that_is_missing_is_named(folder, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(Problem, match="npm is not installed"):
+    with pytest.raises(HardcaseError, match="npm is not installed"):
         public.npm("name").fill(folder, NAMES)
 
 

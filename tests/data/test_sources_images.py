@@ -14,7 +14,7 @@ from hardcase.data import files as streams, own
 from hardcase.data.files import Stream
 from hardcase.data.own import read_csv
 from hardcase.data.sources import images_of, large, load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.types import Images
 
 RNG = np.random.default_rng(0)
@@ -159,7 +159,7 @@ def test_a_csv_of_paths_and_labels(tmp_path):
     ],
 )
 def test_mistakes_are_told(data, labels, why):
-    with pytest.raises(Problem, match=why):
+    with pytest.raises(HardcaseError, match=why):
         images_of(data, labels)
 
 
@@ -207,7 +207,7 @@ def test_a_stream_whose_images_change_says_so():
     stream = Stream(shown.__getitem__, torch.arange(1), torch.zeros(1).long(), ("a",), 1)
     assert stream.images().x.sum() == 0
     shown[0] = np.ones((4, 4), np.uint8)
-    with pytest.raises(Problem, match="has changed since it was first read"):
+    with pytest.raises(HardcaseError, match="has changed since it was first read"):
         stream.take(torch.tensor([0])).images()
 
 

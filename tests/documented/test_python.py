@@ -10,7 +10,7 @@ import pytest
 
 from documented.blocks import CELL, ROOT, blocks
 from documented.world import LONG, call, clear, furnish, give_run
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 EXCHANGED = {
     '"zoo:lenet5"': '"net.py:make"',
@@ -134,7 +134,7 @@ def test_blocks_for_other_libraries_name_what_is_there(page):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("hardcase_teams"):
                 try:
                     module = import_module(node.module)
-                except (Problem, ModuleNotFoundError) as error:
+                except (HardcaseError, ModuleNotFoundError) as error:
                     pytest.skip(str(error))
                 ours |= {name.name: getattr(module, name.name) for name in node.names}
         for node in ast.walk(tree):

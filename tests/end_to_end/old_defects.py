@@ -18,7 +18,7 @@ import os, subprocess, sys, time
 from pathlib import Path
 import torch
 import hardcase as hc
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.testing.toys import toy_images, toy_peer, toy_subject
 
 try:
@@ -192,7 +192,7 @@ ends(done.record["shards"] > 1, "8 images are one shard")
         """
 try:
     run(execution=hc.Execution(workers=1, shard=5), campaign={"shard": 3})
-except Problem as problem:
+except HardcaseError as problem:
     ends("twice" in str(problem), str(problem))
 ends(False, "nothing is said")
 """,
@@ -279,7 +279,7 @@ for name, value in (("judge", False), ("criteria", "nc"), ("limits", {"risk": 0.
                     (BASELINE, ["zoo:lenet1"]), ("execution", hc.Execution(workers=2))):
     try:
         hc.search(toy_subject(), toy_images(4), method="pgd", **{name: value})
-    except (Problem, TypeError):
+    except (HardcaseError, TypeError):
         continue
     taken.append(name)
 ends(not taken, f"it takes {', '.join(taken)}")
@@ -292,7 +292,7 @@ ends(not taken, f"it takes {', '.join(taken)}")
         """
 try:
     hc.search(toy_subject(), toy_images(4), method="pgd", **{IMAGES: 0})
-except Problem as problem:
+except HardcaseError as problem:
     ends(IMAGES in str(problem) and "count" not in str(problem), str(problem))
 """,
         "seeds=0 is answered: try: count=1 or more",
@@ -303,7 +303,7 @@ except Problem as problem:
         """
 try:
     hc.search(toy_subject(), toy_images(4), method="dlfuzz", target=1)
-except Problem as problem:
+except HardcaseError as problem:
     ends("--" not in str(problem), str(problem))
 ends(False, "nothing is said")
 """,

@@ -206,7 +206,8 @@ def test_the_commands_of_the_readme_work(tmp_path):
     many = PHOTOS.replace("range(15)", "range(400)")  # some are left to prove a repair on
     subprocess.run([sys.executable, "-c", many], cwd=tmp_path, check=True)
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    lines = re.findall(r"^hardcase ((?!demo).*?)(?:\s+#.*)?$", text, re.M)
+    blocks = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S))
+    lines = re.findall(r"^hardcase ((?!demo).*?)(?:\s+#.*)?$", blocks, re.M)
     assert len(lines) == 5
     given = {**os.environ, "HARDCASE_CACHE": str(tmp_path / "cache"), "BROWSER": "true"}
     for line in lines:

@@ -17,7 +17,7 @@ import torch
 
 import hardcase as hc
 from hardcase.context import Context
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.appearance_search import natural
 from hardcase.runs import phases, plan
 from hardcase.testing.toys import Quarters, toy_images, toy_subject
@@ -98,7 +98,7 @@ def _context(witnesses=None, execution=None, **settings):
     ],
 )
 def test_an_argument_that_contradicts_another_is_an_error_that_names_both(tmp_path, settings):
-    with pytest.raises(Problem, match="given twice"):
+    with pytest.raises(HardcaseError, match="given twice"):
         hc.run(toy_subject(), toy_images(8), method="pgd", out=tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()
 
@@ -159,7 +159,7 @@ def test_declared_conditions_bound_a_method_by_any_name(caplog):
     ],
 )
 def test_a_search_in_memory_refuses_what_it_does_not_use(unused):
-    with pytest.raises((Problem, TypeError)) as caught:
+    with pytest.raises((HardcaseError, TypeError)) as caught:
         hc.search(toy_subject(), toy_images(4), method="pgd", **unused)
     assert next(iter(unused)) in str(caught.value) or "workers" in str(caught.value)
 
@@ -177,7 +177,7 @@ def test_a_search_in_memory_refuses_what_it_does_not_use(unused):
 )
 def test_messages_of_python_name_arguments_of_python(arguments, name):
     given = {"method": "pgd", **arguments}
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         hc.search(toy_subject(), toy_images(8), **given)
     told = str(caught.value)
     assert name in told
@@ -343,7 +343,7 @@ def test_a_phase_that_fails_is_told_on_the_first_line(world, judged, monkeypatch
     assert world(DEFAULT, SMALL, "--out whole").code == 0
 
     def fails(*given, **more):
-        raise Problem("there is no space left.")
+        raise HardcaseError("there is no space left.")
 
     with monkeypatch.context() as patch:
         patch.setattr(where, fails)

@@ -1,6 +1,6 @@
 """What is thrown at every parser: bytes of whole files with damage in them, documents with something else in one place.
 
-The law: a value, or a `Problem`. Any other exception fails the test. The examples are the same on every run.
+The law: a value, or a `HardcaseError`. Any other exception fails the test. The examples are the same on every run.
 """
 
 import copy
@@ -9,7 +9,7 @@ import os
 
 from hypothesis import HealthCheck, settings, strategies as st
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 
 def often(count):
@@ -22,10 +22,10 @@ def often(count):
 
 
 def lawful(work, *others):
-    """What `work` gives, or None where it ended in a `Problem` (or one of `others`) that says something."""
+    """What `work` gives, or None where it ended in a `HardcaseError` (or one of `others`) that says something."""
     try:
         return work()
-    except (Problem, *others) as error:
+    except (HardcaseError, *others) as error:
         if not str(error):
             raise AssertionError("an error without words") from error
         return None

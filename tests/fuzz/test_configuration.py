@@ -10,7 +10,7 @@ from hypothesis import example, given, strategies as st
 from hardcase import config
 from hardcase.campaign.record import parse_keep, seconds
 from hardcase.criteria.criterion import parse as parse_criterion
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 WHOLE = {
     "data": "mnist5k", "method": {"name": "pgd", "epsilon": 0.1}, "peers": ["zoo:lenet1"],
@@ -35,7 +35,7 @@ def test_a_file_of_any_bytes(tmp_path, data):
 
 
 def test_a_file_that_is_a_folder(tmp_path):
-    with pytest.raises(Problem, match="cannot be read"):
+    with pytest.raises(HardcaseError, match="cannot be read"):
         config.read(tmp_path)
 
 

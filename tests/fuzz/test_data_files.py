@@ -23,7 +23,7 @@ from hardcase.data import files as formats, own
 from hardcase.data.files import read_idx, read_json_labels
 from hardcase.data.public import cache_file, public_sets, unpack
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.adapters import fit_state, read_state
 from hardcase.training import cards
 
@@ -61,7 +61,7 @@ def test_pictures_that_are_programs_are_not_opened(tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", never)
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "1.png").write_bytes(POSTSCRIPT)
-    with pytest.raises(Problem, match="cannot read the image"):
+    with pytest.raises(HardcaseError, match="cannot read the image"):
         load(f"folder:{tmp_path}?split=all")
 
 
@@ -262,7 +262,7 @@ def test_cached_data_that_is_not_the_known_data_is_refused(tmp_path, monkeypatch
         arrays = dict(file)
     CARE[change](arrays)
     np.savez(path, **arrays)
-    with pytest.raises(Problem, match=r"the cached data set .* is damaged"):
+    with pytest.raises(HardcaseError, match=r"the cached data set .* is damaged"):
         load("mnist5k")
     assert len(load("mnist5k", split="train")) == 4_000
 
@@ -286,7 +286,7 @@ def test_pipes_are_not_waited_for(tmp_path):
         lambda: read_idx(pipe),
     ]
     for attempt in attempts:
-        with pytest.raises(Problem):
+        with pytest.raises(HardcaseError):
             attempt()
 
 
@@ -302,9 +302,9 @@ def test_archives_that_unfold_without_end_are_refused_before(tmp_path, small):
     zeros = np.zeros((2**12, 2**12), np.uint8)
     np.savez_compressed(tmp_path / "bomb.npz", images=zeros[None], labels=[0])
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(zeros.tobytes()))
-    with pytest.raises(Problem, match="unfolds to more than"):
+    with pytest.raises(HardcaseError, match="unfolds to more than"):
         load(f"npz:{tmp_path / 'bomb.npz'}")
-    with pytest.raises(Problem, match="unfolds to more than"):
+    with pytest.raises(HardcaseError, match="unfolds to more than"):
         read_idx(tmp_path / "bomb.gz")
 
 
@@ -314,5 +314,5 @@ def test_tables_that_unfold_without_end_are_refused_before(tmp_path, small, how)
     count = 64 if how == "compression" else 20_000
     table = pa.table({"image": [image] * count, "label": [0] * count})
     pq.write_table(table, tmp_path / "bomb.parquet", compression="zstd")
-    with pytest.raises(Problem, match="unfolds to more than"):
+    with pytest.raises(HardcaseError, match="unfolds to more than"):
         load(f"parquet:{tmp_path / 'bomb.parquet'}")

@@ -7,7 +7,7 @@ from garbage import WORDS, damaged, lawful, often
 from hypothesis import example, given, strategies as st
 
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.load import Loading, load_model
 from hardcase_teams.client import checked_url
 from tiny import bars
@@ -83,7 +83,7 @@ def test_any_address(text):
 def test_an_address_gives_no_secret_away():
     place = "user:secret@host"
     for url in (f"http://{place}/v2/models/a/infer", f"ftp://{place}/x", "http://a/v2?key=secret"):
-        with pytest.raises(Problem) as caught:
+        with pytest.raises(HardcaseError) as caught:
             checked_url(url)
         assert "secret" not in str(caught.value)
 

@@ -11,7 +11,7 @@ from garbage import DEEP, VALUES, damaged, headed, header_of, lawful, often, spo
 from hypothesis import example, given, strategies as st
 
 from hardcase.cli.results import cite
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.files import Ledger, files_of
 from hardcase.runs.folder import pack_deltas, unpack_deltas
 from hardcase.runs.progress import Progress
@@ -44,7 +44,7 @@ def test_a_table_that_unfolds_without_end_is_not_read(tmp_path, codec):
     path = tmp_path / "part.parquet"
     ids = pa.array([bytes(2**20).decode()] * 150)
     pq.write_table(pa.table({"id": ids}), path, compression=codec, use_dictionary=codec == "snappy")
-    with pytest.raises(Problem, match="unfolds to more than"):
+    with pytest.raises(HardcaseError, match="unfolds to more than"):
         read(path, FINDINGS, ["id"])
 
 

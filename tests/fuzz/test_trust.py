@@ -17,7 +17,7 @@ import hardcase
 import hardcase_teams
 from hardcase.data.public import cache_file, public_sets, read_cache
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.adapters import read_state
 from hardcase.testing.toys import toy_images
 
@@ -58,10 +58,10 @@ def test_arrays_of_objects_are_not_unpickled(safe, member):
     with zipfile.ZipFile("set.npz") as whole, zipfile.ZipFile("evil.npz", "w") as other:
         for name in whole.namelist():
             other.writestr(name, object_array() if name == f"{member}.npy" else whole.read(name))
-    with pytest.raises(Problem, match="can run code"):
+    with pytest.raises(HardcaseError, match="can run code"):
         load("npz:evil.npz?split=all")
     Path("evil.npz").write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(Problem, match="cannot read"):
+    with pytest.raises(HardcaseError, match="cannot read"):
         load("npz:evil.npz")
 
 
@@ -72,7 +72,7 @@ def test_a_spoilt_cache_is_not_unpickled(safe, monkeypatch):
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("x_test.npy", object_array())
         file.writestr("y_test.npy", object_array())
-    with pytest.raises(Problem, match="damaged"):
+    with pytest.raises(HardcaseError, match="damaged"):
         read_cache(public_sets()["mnist"], ("test",))
 
 
@@ -81,7 +81,7 @@ def test_weights_that_are_pickles_are_not_loaded_under_any_name(safe, name):
     weights = {"mean.weight": Evil()}
     Path(name).write_bytes(pickle.dumps(weights))
     for _ in range(2):
-        with pytest.raises(Problem):
+        with pytest.raises(HardcaseError):
             read_state(Path(name), trust=False)
         torch.save(weights, name)
 
@@ -90,7 +90,7 @@ def test_pickled_code_is_loaded_only_by_who_says_so(tmp_path, monkeypatch):
     """The other side of the boundary: --trust-pickle does what it says."""
     monkeypatch.chdir(tmp_path)
     torch.save({"mean.weight": Evil()}, "w.pt")
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         read_state(Path("w.pt"), trust=True)
     assert Path("broken_into").exists()
 
@@ -157,5 +157,5 @@ def test_an_offline_run_asks_nobody(user, command, monkeypatch):
     assert command(f"{words} --out out --quiet")[0] == 0
     assert command("report out --quiet")[0] == 0
     for spec in ("cifar10", "mnist", "fashion"):
-        with pytest.raises(Problem, match="--offline forbids"):
+        with pytest.raises(HardcaseError, match="--offline forbids"):
             load(spec, offline=True)

@@ -10,7 +10,7 @@ from torch import nn
 
 import hardcase as hc
 from hardcase.context import Context
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators.adapters import Coder, Inverted, coder, from_diffusers
 from hardcase.spaces.latent import Labelled, Latent, latent
 from hardcase.testing import check_space
@@ -61,7 +61,7 @@ def test_methods_search_in_the_codes_of_an_own_generator(own, method):
 
 def test_a_generator_whose_reconstructions_lose_labels_stops_the_run(own):
     ready = context(own, "Blank")
-    with pytest.raises(Problem, match=r"keep only \d+% of the labels") as refused:
+    with pytest.raises(HardcaseError, match=r"keep only \d+% of the labels") as refused:
         _ = ready.generator
     assert "--method natural" in refused.value.fix
     allowed = context(own, "Blank", allow_low_accuracy=True)
@@ -71,9 +71,9 @@ def test_a_generator_whose_reconstructions_lose_labels_stops_the_run(own):
 def test_codes_that_hold_no_class_cannot_be_mixed_and_no_codes_are_refused(own):
     ready = context(own, "Told", "argus-adaptive")
     assert isinstance(ready.space, Labelled)
-    with pytest.raises(Problem, match="hold no class"):
+    with pytest.raises(HardcaseError, match="hold no class"):
         _ = ready.method
-    with pytest.raises(Problem, match="gives images no code"):
+    with pytest.raises(HardcaseError, match="gives images no code"):
         _ = context(own, "Nothing").generator
 
 
@@ -109,7 +109,7 @@ def test_an_own_autoencoder_obeys_the_laws(own):
     assert isinstance(space, Latent)
     check_space(space)
     wrong = Coder(Kept(), shape=(3, 8, 8), classes=4)
-    with pytest.raises(Problem, match="images of the data are"):
+    with pytest.raises(HardcaseError, match="images of the data are"):
         wrong.decode(torch.zeros(2, 64))
 
 
@@ -136,8 +136,8 @@ def test_autoencoders_of_diffusers_are_read_from_their_folder(tmp_path, monkeypa
     net = from_diffusers(tmp_path)
     check_space(latent(coder(net, shape=SHAPE, classes=4)))
     (tmp_path / "config.json").write_text(json.dumps({"_class_name": "UNet2DModel"}))
-    with pytest.raises(Problem, match="only AutoencoderKL and VQModel"):
+    with pytest.raises(HardcaseError, match="only AutoencoderKL and VQModel"):
         from_diffusers(tmp_path)
     monkeypatch.setitem(sys.modules, "diffusers", None)
-    with pytest.raises(Problem, match="not installed"):
+    with pytest.raises(HardcaseError, match="not installed"):
         from_diffusers(tmp_path)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hardcase import generators
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators.quality import measure, reconstructions
 from hardcase.training import monitor
 from tiny import StopError, bars, stop_at, weights
@@ -46,7 +46,7 @@ def test_a_generator_is_kept_and_found_again(cache):
     (folder,) = (cache / "networks").iterdir()
     assert folder.name.startswith("vae-linear-")
     assert weights(generators.load_generator(folder, data=TRAIN.hash)[0]) == weights(net)
-    with pytest.raises(Problem, match="trained on other data"):
+    with pytest.raises(HardcaseError, match="trained on other data"):
         generators.load_generator(folder, data=TEST.hash)
 
 

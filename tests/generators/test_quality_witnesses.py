@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators.quality import check_samples, fresh, verified_seeds
 from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
@@ -33,7 +33,9 @@ def test_samples_that_others_recognise_are_accepted_and_others_refused():
     real = toy_images(12)
     verifiers = [toy_subject()]
     assert check_samples(Generator(), labels, verifiers, real, count=12)
-    with pytest.raises(Problem, match="recognise only 0% of the generator's samples, and 100%"):
+    with pytest.raises(
+        HardcaseError, match="recognise only 0% of the generator's samples, and 100%"
+    ):
         check_samples(Generator(shift=1), labels, verifiers, real, count=12)
     unknown = replace(real, y=(real.y + 1) % 4)  # they do not know the data
     assert not check_samples(Generator(), labels, verifiers, unknown, count=12)
@@ -48,7 +50,7 @@ def test_seeds_are_what_the_subject_and_most_verifiers_see():
     seeds, told = verified_seeds(generator, names, 8, verifiers=(right, wrong, right), **some)
     assert seeds.y.tolist() == [0, 1, 2, 3] * 2
     assert (told["generated"], told["correctly_classified"], told["verified"]) == (8, 8, 8)
-    with pytest.raises(Problem, match="twenty times over"):
+    with pytest.raises(HardcaseError, match="twenty times over"):
         verified_seeds(generator, names, 4, verifiers=(right, wrong), **some)
     _, told = verified_seeds(generator, names, 8, verifiers=(), **some)
     assert (told["verified"], told["by"]) == (None, {})

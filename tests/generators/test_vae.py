@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hardcase import generators
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators.vae import reconstruct
 from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import fit
@@ -50,7 +50,7 @@ def test_rows_are_independent(kind):
 def test_a_conditional_vae_needs_the_label_and_uses_it_on_both_sides():
     net, x = fresh("conditional"), torch.rand(2, 1, 28, 28)
     zeros, ones = torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.long)
-    with pytest.raises(Problem, match="needs the label"):
+    with pytest.raises(HardcaseError, match="needs the label"):
         net.encode(x)
     assert not torch.equal(net.encode(x, zeros)[0], net.encode(x, ones)[0])
     z = torch.zeros(2, 5)
@@ -110,9 +110,9 @@ def test_training_learns_to_paint(kind):
 
 
 def test_a_wrong_name_lists_the_right_ones():
-    with pytest.raises(Problem, match="no generator 'vea'"):
+    with pytest.raises(HardcaseError, match="no generator 'vea'"):
         generators.build_generator("vea", kind="linear", channels=1, size=8, classes=2, latent=2)
-    with pytest.raises(Problem, match="no kind of vae 'liner'"):
+    with pytest.raises(HardcaseError, match="no kind of vae 'liner'"):
         generators.build_generator("vae", kind="liner", channels=1, size=8, classes=2, latent=2)
-    with pytest.raises(Problem, match="3x3 pixels are too few"):
+    with pytest.raises(HardcaseError, match="3x3 pixels are too few"):
         fresh("conv", size=3)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators import build, vqvae
 from hardcase.generators.build import GeneratorSelection, build_generator
 from hardcase.generators.quality import sheet
@@ -58,7 +58,7 @@ def test_shapes_and_range(kind, channels, size):
 
 
 def test_images_that_cannot_be_halved_are_refused():
-    with pytest.raises(Problem, match="30x30 pixels cannot be halved"):
+    with pytest.raises(HardcaseError, match="30x30 pixels cannot be halved"):
         VqVae(1, 30)
 
 
@@ -110,10 +110,10 @@ def test_it_learns_to_give_images_back_and_is_healthy(net):
 def test_a_collapsed_codebook_and_black_pictures_are_errors(net):
     one_code, black = taught_copy(net), taught_copy(net)
     one_code.book.codes.copy_(one_code.book.codes[:1].expand_as(one_code.book.codes))
-    with pytest.raises(Problem, match="collapsed: 1 of 32 codes in use"):
+    with pytest.raises(HardcaseError, match="collapsed: 1 of 32 codes in use"):
         healthy(one_code, IMAGES)
     black.decoder.pixels.weight.data.zero_()
-    with pytest.raises(Problem, match="reconstructions vary by 0 "):
+    with pytest.raises(HardcaseError, match="reconstructions vary by 0 "):
         healthy(black, IMAGES)
 
 
@@ -207,9 +207,9 @@ def test_quantising_gives_codes_and_passes_gradients_straight_through(training):
     codes, z = book().train(training), grid().requires_grad_()
     q = codes.quantise(z)
     torch.testing.assert_close(q, codes.embed(codes.nearest(z)))
-    slope = torch.randn(q.shape, generator=stream(3, "slope"))
-    q.backward(slope)
-    assert torch.equal(z.grad, slope)
+    gradient = torch.randn(q.shape, generator=stream(3, "slope"))
+    q.backward(gradient)
+    assert torch.equal(z.grad, gradient)
 
 
 def test_moving_averages_follow_the_users_of_each_code():
@@ -309,7 +309,7 @@ def test_a_hierarchy_fits_photographs_of_any_size(size, side):
 
 def test_a_joint_training_that_takes_too_long_is_refused_before_the_first_one(monkeypatch):
     """The generator it goes on from would be trained for minutes, and then the rest refused."""
-    from hardcase.errors import Problem
+    from hardcase.errors import HardcaseError
     from hardcase.generators import build, vqvae
     from hardcase.training.cards import patient_for
 
@@ -317,6 +317,6 @@ def test_a_joint_training_that_takes_too_long_is_refused_before_the_first_one(mo
     monkeypatch.setattr(vqvae.time, "monotonic", lambda: 60.0 * next(clock))  # a minute a step
     trained = []
     monkeypatch.setattr(vqvae, "fit", lambda *args, **how: trained.append(args))
-    with patient_for(600), pytest.raises(Problem, match="would take about"):
+    with patient_for(600), pytest.raises(HardcaseError, match="would take about"):
         build.trained_generator("vqvae", IMAGES, IMAGES, kind="gradient", mix=0.3, epochs=40)
     assert not trained

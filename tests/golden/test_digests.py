@@ -96,8 +96,10 @@ def arithmetic():
     """A hash of what this processor and this torch make of a fixed computation."""
     x = torch.rand(16, 3, 72, 72, generator=stream(0, "arithmetic")).requires_grad_()
     out = conv(7)(x).logits.softmax(1)
-    (slope,) = torch.autograd.grad(out.square().sum(), x)
-    return hashlib.sha256(out.detach().numpy().tobytes() + slope.numpy().tobytes()).hexdigest()[:24]
+    (gradient,) = torch.autograd.grad(out.square().sum(), x)
+    return hashlib.sha256(out.detach().numpy().tobytes() + gradient.numpy().tobytes()).hexdigest()[
+        :24
+    ]
 
 
 @pytest.mark.parametrize("name", SEARCHES)

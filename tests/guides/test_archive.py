@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hardcase.campaign import Campaign, limits, parse_keep, run_shard
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides import archive as maps
 from hardcase.guides.archive import FAILING, LEVELS, PARENT, WITNESSED, Archive, Axis, CellGrid
 from hardcase.objectives import Margin
@@ -245,7 +245,7 @@ def test_steering_fills_more_cells_than_the_same_queries_without():
 def test_axes_span_what_images_show_and_wrong_ones_are_told():
     axis = maps.spanned("light", torch.linspace(0, 1, 1001), 5)
     assert (axis.low, axis.high) == (pytest.approx(0.01 - 0.098), pytest.approx(0.99 + 0.098))
-    with pytest.raises(Problem, match="light"):
+    with pytest.raises(HardcaseError, match="light"):
         Axis("light", 1.0, 1.0)
-    with pytest.raises(Problem, match="two or three"):
+    with pytest.raises(HardcaseError, match="two or three"):
         CellGrid((), measure)

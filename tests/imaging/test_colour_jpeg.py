@@ -65,15 +65,15 @@ def test_the_slope_by_quality_is_that_of_a_secant(quality):
     weight = torch.rand(x.shape, generator=stream(3), dtype=torch.float64)
     at = torch.tensor([quality], dtype=torch.float64, requires_grad=True)
     out = compressed(x, at)
-    (slope,) = torch.autograd.grad((out * weight).sum(), at)
+    (gradient,) = torch.autograd.grad((out * weight).sum(), at)
     assert torch.equal(out.detach(), compressed(x, at.detach()))
     more = (at.detach() + 5).clamp_max(100)
     less = at.detach() - 5
     rise = ((compressed(x, more) - compressed(x, less)) * weight).sum()
-    assert slope == pytest.approx(float(rise / (more - less)), rel=1e-6)
+    assert gradient == pytest.approx(float(rise / (more - less)), rel=1e-6)
 
 
 def test_compression_is_straight_through_for_the_image():
     x = (0.3 + 0.4 * photograph()).requires_grad_()
-    (slope,) = torch.autograd.grad(compressed(x, torch.tensor([50.0])).sum(), x)
-    assert torch.equal(slope, torch.ones_like(x))
+    (gradient,) = torch.autograd.grad(compressed(x, torch.tensor([50.0])).sum(), x)
+    assert torch.equal(gradient, torch.ones_like(x))

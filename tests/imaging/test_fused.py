@@ -105,8 +105,8 @@ def test_a_gradient_is_left_to_the_plain_functions(played):
     place = torch.arange(2)
     z = box.draw(Rng(3, "conditions", place), place, 1).z[:, 0].requires_grad_()
     image = box.decode(z, Seeds(z.detach(), x, place, place))
-    (slope,) = torch.autograd.grad(image.square().sum(), z)
-    assert slope.abs().sum() > 0
+    (gradient,) = torch.autograd.grad(image.square().sum(), z)
+    assert gradient.abs().sum() > 0
 
 
 @gpu

@@ -22,8 +22,8 @@ def test_the_gradient_of_sampling_reaches_places_only():
     places = centred_places(32, 32, x.detach()) * torch.full((2, 1, 1, 1), 0.93)
     places = places.detach().requires_grad_()
     out = resample(x, places)
-    (slope,) = torch.autograd.grad(out.sum(), places)
-    assert slope.abs().sum() > 0
+    (gradient,) = torch.autograd.grad(out.sum(), places)
+    assert gradient.abs().sum() > 0
     with pytest.raises(RuntimeError, match="not have been used"):
         torch.autograd.grad(resample(x, places).sum(), x)
 

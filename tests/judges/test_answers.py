@@ -6,7 +6,7 @@ import pytest
 import torch
 from judged import made_run, splits
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.answers import AnswerFile, PersonAnswer, read_answers, trusted
 from hardcase.judges.verdicts import judge_run
 from hardcase.runs.results import Run
@@ -40,7 +40,7 @@ def test_a_question_is_on_disk_before_its_answer(run):
     (one,) = read_answers(run.folder)
     assert (one.said, one.probability, one.kept) == ("1", 0.1, False)
     (run.folder / "answers.jsonl").write_text("{no json\n")
-    with pytest.raises(Problem, match=r"answers\.jsonl"):
+    with pytest.raises(HardcaseError, match=r"answers\.jsonl"):
         read_answers(run.folder)
 
 

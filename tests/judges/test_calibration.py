@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges import calibration
 from hardcase.judges.calibration import People, TooFewRated, calibrate, read_people, seed_folds
 from hardcase.judges.rules import DecisionRule, Signals
@@ -162,14 +162,14 @@ def test_truth_is_what_both_say_and_the_rest_is_split():
     ],
 )
 def test_what_does_not_fit_is_refused(changes, word):
-    with pytest.raises(Problem, match=word):
+    with pytest.raises(HardcaseError, match=word):
         read(arrays(**changes))
 
 
 def test_a_missing_array_is_named_and_channels_may_come_last():
     given = arrays()
     del given["generator"]
-    with pytest.raises(Problem, match="generator") as raised:
+    with pytest.raises(HardcaseError, match="generator") as raised:
         read(given)
     assert "rater2" in str(raised.value)
     given = arrays(images=np.random.default_rng(0).integers(0, 255, (6, 8, 8, 3), dtype=np.uint8))

@@ -7,7 +7,7 @@ import torch
 from judged import cache_of, network, photographs
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges import feature_panel, features
 from hardcase.judges.feature_panel import DISAGREE, PanelPlan, Textures, fit, statistics
 from hardcase.judges.features import FITS, Encoder, LogisticProbe, encoder, kept_features
@@ -100,8 +100,8 @@ def test_two_classes_are_fitted_as_any_number_is():
         return torch.nn.functional.cross_entropy(scores, y) + penalty
 
     weight, bias = (found[name].double().requires_grad_() for name in ("weight", "bias"))
-    slope = torch.autograd.grad(loss(weight, bias), (weight, bias))
-    assert max(float(each.abs().max()) for each in slope) < 1e-4
+    gradient = torch.autograd.grad(loss(weight, bias), (weight, bias))
+    assert max(float(each.abs().max()) for each in gradient) < 1e-4
 
 
 def test_mahalanobis_sees_what_a_plain_distance_does_not():
@@ -176,7 +176,7 @@ def test_features_are_computed_once_and_go_on_where_they_stopped(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         kept_features(own, images.x)
     told = []
-    seen = kept_features(own, images.x, tell=lambda done, total: told.append((done, total)))
+    seen = kept_features(own, images.x, on_progress=lambda done, total: told.append((done, total)))
     assert asked == [8, 8, 8, 8, 8]
     assert told == [(24, 32), (32, 32)]
     kept_features(own, images.x.flip(0))
@@ -187,7 +187,7 @@ def test_features_are_computed_once_and_go_on_where_they_stopped(monkeypatch):
     plain, flipped = (features.features_folder(own, view) for view in ("plain", "flipped"))
     assert plain != flipped
     next(plain.glob("*.safetensors")).write_bytes(b"x" * 20)
-    with pytest.raises(Problem, match="cannot be used"):
+    with pytest.raises(HardcaseError, match="cannot be used"):
         kept_features(own, images.x)
 
 
@@ -283,7 +283,7 @@ def test_each_lineage_has_one_vote_and_disagreement_is_told(unseen):
 
 def test_a_head_of_another_size_cannot_be_the_probe():
     few = photographs(3)
-    with pytest.raises(Problem, match="5 outputs for 3 classes"):
+    with pytest.raises(HardcaseError, match="5 outputs for 3 classes"):
         fit([reader(few, classes=5)], few)
-    with pytest.raises(Problem, match="needs a network that classifies"):
+    with pytest.raises(HardcaseError, match="needs a network that classifies"):
         fit([], few)

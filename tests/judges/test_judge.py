@@ -7,7 +7,7 @@ from judged import test_run
 
 import hardcase as hc
 from hardcase.cli.main import main
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 OWN = """
 import hardcase as hc
@@ -78,7 +78,7 @@ def test_a_judge_says_what_it_is_as_a_dictionary(tmp_path):
     half = Half()
     assert hc.judge(run, by=half).record["search_results"]["accepted"] == 12
     half.description = "half"
-    with pytest.raises(Problem, match="about"):
+    with pytest.raises(HardcaseError, match="about"):
         hc.judge(run, by=half)
 
 
@@ -112,11 +112,11 @@ def test_a_class_is_made_and_sees_the_run_first(own, tmp_path):
 )
 def test_a_judge_that_is_none_is_told(own, tmp_path, name, message):
     run = test_run(tmp_path / "run")
-    with pytest.raises(Problem, match=message):
+    with pytest.raises(HardcaseError, match=message):
         hc.judge(run, by=f"{own}:{name}")
     assert run.record["search_results"]["accepted"] is None
 
 
 def test_a_supplied_judge_cannot_be_calibrated(own, tmp_path):
-    with pytest.raises(Problem, match="only a trained judge can be calibrated"):
+    with pytest.raises(HardcaseError, match="only a trained judge can be calibrated"):
         hc.judge(test_run(tmp_path / "run"), by=f"{own}:bright", calibrate="people.npz")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hardcase.cli.main import main
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges import panel
 from hardcase.judges.calibration import PeopleCounts
 from hardcase.judges.networks import FEATURES, VIEWS, Member, MemberConfig, even
@@ -126,7 +126,7 @@ def test_counts_of_people_are_the_targets_of_their_images(splits, tmp_path):
 def test_counts_that_fit_no_judge_are_refused(tmp_path):
     wrong = {"3 classes": [[1, 0]] * 6, "no answer": [[0, 0, 0]] * 6, "6 images": [[1, 0, 0]] * 5}
     for words, votes in wrong.items():
-        with pytest.raises(Problem, match=words):
+        with pytest.raises(HardcaseError, match=words):
             PeopleCounts.read(counted(tmp_path, bars(6).x, votes), (1, 12, 12), 3)
 
 

@@ -7,7 +7,7 @@ import torch
 from judged import cache_of, network, photographs
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.features import Encoder, encoder
 from hardcase.judges.photographs import feature_judge, reserved_judge
 from hardcase.judges.rules import rules_from_card, with_thresholds
@@ -79,7 +79,7 @@ def test_its_rules_tell_kept_from_lost_whatever_the_number_of_good_pictures(made
 
 def test_images_that_are_not_square_are_told(made):
     own, train, test, _ = made
-    with pytest.raises(Problem, match="square"):
+    with pytest.raises(HardcaseError, match="square"):
         feature_judge((), replace(train, x=train.x[:, :, :20]), test, encoders=[own])
 
 
@@ -155,5 +155,5 @@ def test_it_says_what_it_is_and_refuses_classes_it_does_not_know(banded):
     assert said["calibrated"] is False
     assert "no person has rated" in said["status"]
     assert said["lineages"] == ["rows"]
-    with pytest.raises(Problem, match="does not know the classes"):
+    with pytest.raises(HardcaseError, match="does not know the classes"):
         judge_of(banded, names=())

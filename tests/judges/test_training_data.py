@@ -8,7 +8,7 @@ from hardcase.judges.judge import split_rows
 from hardcase.judges.networks import Density
 from hardcase.judges.training_data import Shares, corrupt, exam_of_digits, mirror, training_batch
 from hardcase.tensors import from_bytes
-from hardcase.training.loop import Bend, Dice, bend
+from hardcase.training.loop import Bend, RowSampler, bend
 from tiny import bars
 
 SHAPES = [(1, 12), (3, 13)]
@@ -61,7 +61,7 @@ def test_nothing_is_left_of_blank_images_and_all_of_untouched_ones():
 def test_shuffled_squares_hold_the_same_pixels():
     x = some(size=84 // 7)
     made = next(
-        corrupt(x, CODES, rng(i), kind="shuffle")[0] for i in range(50) if Dice(1, rng(i)).one_of(4) == 2
+        corrupt(x, CODES, rng(i), kind="shuffle")[0] for i in range(50) if RowSampler(1, rng(i)).one_of(4) == 2
     )  # fmt: skip
     assert torch.equal(made.flatten(1).sort(1).values, x.flatten(1).sort(1).values)
 

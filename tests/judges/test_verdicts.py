@@ -14,7 +14,7 @@ from judged import made_run, quick_judge, splits, test_run
 import hardcase as hc
 from hardcase import companions
 from hardcase.cli.main import main
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges import held_out, judge as panel_judges, panel, verdicts
 from hardcase.judges.calibration import Calibration
 from hardcase.judges.controls import UNCHANGED, plant_controls
@@ -66,7 +66,7 @@ def test_a_flipped_bit_in_a_kept_judge_is_noticed(judge, tmp_path, name):
         if same_values(flipped, whole):
             continue  # the last of seventeen digits of a number
         (folder / name).write_bytes(flipped)
-        with pytest.raises(Problem, match=r"calibrate again|train again"):
+        with pytest.raises(HardcaseError, match=r"calibrate again|train again"):
             panel.read(folder)
     (folder / name).write_bytes(whole)
     assert panel.read(folder).rules == judge.rules
@@ -74,7 +74,7 @@ def test_a_flipped_bit_in_a_kept_judge_is_noticed(judge, tmp_path, name):
 
 def test_a_card_without_its_checksum_is_no_judge(judge, tmp_path):
     (tmp_path / "card.json").write_text(json.dumps(dict(judge.card)))
-    with pytest.raises(Problem, match="checksum"):
+    with pytest.raises(HardcaseError, match="checksum"):
         panel.read(tmp_path)
 
 
@@ -118,7 +118,7 @@ def test_a_search_that_used_a_member_is_refused(judge, tmp_path, role):
     used = {"model": one, "peers": [other], "generator": judge.card["members"]["density"]}
     none = {"model": "s", "peers": [], "generator": None, "guides": {}, "data": "d"}
     run = test_run(tmp_path / "run", record={"hashes": {**none, role: used[role]}})
-    with pytest.raises(Problem, match=role):
+    with pytest.raises(HardcaseError, match=role):
         judge_run(run, judge)
     assert not list((tmp_path / "run/verdicts").iterdir())
 
@@ -126,11 +126,11 @@ def test_a_search_that_used_a_member_is_refused(judge, tmp_path, role):
 def test_seeds_it_has_learned_from_and_images_of_another_kind_are_refused(judge, tmp_path):
     train, _ = splits()
     run = made_run(tmp_path / "run", train.x[:6], train.y[:6], from_bytes(train.x[:6]))
-    with pytest.raises(Problem, match="trained on 6 of the 6 seeds"):
+    with pytest.raises(HardcaseError, match="trained on 6 of the 6 seeds"):
         check(run, judge.provenance)
     other = bars(9, size=10, split="test")
     run = made_run(tmp_path / "other", other.x, other.y, from_bytes(other.x))
-    with pytest.raises(Problem, match="10 x 10"):
+    with pytest.raises(HardcaseError, match="10 x 10"):
         judge_run(run, judge)
 
 
@@ -208,12 +208,12 @@ def test_every_listed_judge_is_made_for_a_run_by_its_name(judge, tmp_path, monke
     request = JudgeRequest(images={"train": train, "test": test}.__getitem__)
     run = test_run(tmp_path / "run")
     if name in ("photographs", "reserved"):  # small images have no pretrained network
-        with pytest.raises(Problem, match="pretrained networks"):
+        with pytest.raises(HardcaseError, match="pretrained networks"):
             judge_named(name, run, request)
     else:
         made = judge_named(name, run, request)
         assert judge_run(run, made).verdicts is not None
-    with pytest.raises(Problem, match="nobody"):
+    with pytest.raises(HardcaseError, match="nobody"):
         judge_named("nobody", run, request)
 
 
@@ -274,11 +274,11 @@ def test_a_study_with_too_few_answers_leaves_the_judge_as_it_is(judge, tmp_path,
     np.savez(tmp_path / "few.npz", **companions.reader().rated(study))
     told = []
     run = test_run(tmp_path / "run")
-    assert verdicts.with_people(judge, study, [run], say=told.append) is judge
+    assert verdicts.with_people(judge, study, [run], log=told.append) is judge
     assert "the judge stays as it was: people agree" in told[0]
     assert not (judge.folder / FILE).exists()
     assert "people" not in run.record
-    with pytest.raises(Problem, match="10 of each are needed"):
+    with pytest.raises(HardcaseError, match="10 of each are needed"):
         verdicts.with_people(judge, tmp_path / "few.npz", [run])
 
 
@@ -296,7 +296,7 @@ def test_bad_files_of_ratings_are_told(judge, tmp_path, content):
     path = tmp_path / "rated.npz"
     if content:
         path.write_bytes(content)
-    with pytest.raises(Problem, match=r"rated\.npz"):
+    with pytest.raises(HardcaseError, match=r"rated\.npz"):
         judge.calibrate(path)
 
 
@@ -315,10 +315,10 @@ def test_the_judge_of_a_run_learns_from_the_other_split(judge, tmp_path, monkeyp
     held_out.default_judge(test_run(tmp_path / "run"), request)
     assert asked == [("train", "test")]
     changed = made_run(tmp_path / "other", 255 - test.x[:4], test.y[:4], from_bytes(test.x[:4]))
-    with pytest.raises(Problem, match="other data"):
+    with pytest.raises(HardcaseError, match="other data"):
         held_out.default_judge(changed, request)
     strange = made_run(tmp_path / "strange", train.x[:70], train.y[:70], from_bytes(train.x[:4]))
-    with pytest.raises(Problem, match="test-60"):
+    with pytest.raises(HardcaseError, match="test-60"):
         held_out.default_judge(strange, request)
 
 
@@ -326,13 +326,13 @@ def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, m
     said = []
     other = {"train": bars(30, seed=9), "test": splits()[1]}
     run = test_run(tmp_path / "run")
-    assert verdicts.finish(run, say=said.append, images=other.__getitem__).verdicts is None
+    assert verdicts.finish(run, log=said.append, images=other.__getitem__).verdicts is None
     assert "hardcase judge" in said[0]
     monkeypatch.setattr(verdicts, "default_judge", lambda run, request: judge)
-    assert verdicts.finish(run, say=said.append, train=True).verdicts is not None
+    assert verdicts.finish(run, log=said.append, train=True).verdicts is not None
     train, _ = splits()
     known = made_run(tmp_path / "known", train.x[:6], train.y[:6], 0.8 * from_bytes(train.x[:6]))
-    assert verdicts.finish(known, say=said.append, train=True).verdicts is None
+    assert verdicts.finish(known, log=said.append, train=True).verdicts is None
     assert "trained on 6" in said[1]
 
 

@@ -9,7 +9,7 @@ import torch
 import hardcase as hc
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.fuzzers import TowardClass, Uncertainty, diffchaser
 from hardcase.models import quantised
 from hardcase.randomness import stream
@@ -66,7 +66,7 @@ def test_no_pixel_drifts_further_from_the_seed_than_allowed(drift):
 
 def test_options_that_mean_nothing_are_refused():
     for options in ({"peers": ()}, {"peers": (COPY,), "k": 1}, {"peers": (COPY,), "drift": 0.0}):
-        with pytest.raises(Problem):
+        with pytest.raises(HardcaseError):
             diffchaser(**options)
 
 

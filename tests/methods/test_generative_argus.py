@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hardcase.context import Context
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators import build
 from hardcase.methods.generative import argus, argus_adaptive
 from hardcase.spaces.latent import Grid, collect
@@ -48,8 +48,8 @@ def test_options_that_mean_nothing_are_refused():
     net = ToyQuantiser()
     codes = collect(toy_images(20, seed=2), net.encode, device=torch.device("cpu"))
     for mix in (0.0, 1.5):
-        with pytest.raises(Problem, match="mix is"):
+        with pytest.raises(HardcaseError, match="mix is"):
             argus(space=Grid(net), partners=codes, mix=mix)
     for options in ({"rounds": 0}, {"halvings": -1}, {"blocks": (0,)}):
-        with pytest.raises(Problem):
+        with pytest.raises(HardcaseError):
             argus_adaptive(space=Grid(net), partners=codes, **options)

@@ -10,7 +10,7 @@ from torch import nn
 
 from hardcase import registry
 from hardcase.cli.main import main
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators import gan, vae
 from hardcase.generators.adapters import Decoder, UserGenerator
 from hardcase.models import witnesses
@@ -178,7 +178,7 @@ def test_a_failure_walks_back_toward_its_seed(capsys):
 def test_a_generator_that_cannot_is_refused(capsys):
     words = "run --method feature-perturbation --data npz:bars.npz --model model.py:make --out run"
     assert main([*words.split(), "--generator", "vae:linear"]) == 2
-    assert "not told the class" in capsys.readouterr().err
+    assert "does not know the class" in capsys.readouterr().err
 
 
 class Two(nn.Module):
@@ -196,12 +196,12 @@ class Two(nn.Module):
 
 
 def test_a_supplied_generator_is_checked():
-    with pytest.raises(Problem, match="no layer 'second'"):
+    with pytest.raises(HardcaseError, match="no layer 'second'"):
         UserGenerator(Two("second"))
-    with pytest.raises(Problem, match="needs two attributes"):
+    with pytest.raises(HardcaseError, match="needs two attributes"):
         UserGenerator(Two())
     generator = UserGenerator(Two("first", "unused"))
-    with pytest.raises(Problem, match="'unused' of the generator never ran"):
+    with pytest.raises(HardcaseError, match="'unused' of the generator never ran"):
         early_places(generator, classes=2)
     assert not generator.net.first._forward_hooks
 

@@ -3,7 +3,7 @@
 import pytest
 
 import hardcase as hc
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.testing.toys import Counting, toy_images, toy_subject
 
 FILE = """
@@ -55,9 +55,9 @@ def test_a_search_of_a_file_and_one_by_name_and_what_is_none(own):
     assert len(found("pgd", search=own("walk"))) > 0
     box = Counting(toy_subject(), offers="scores")
     assert len(found("pgd", box, search="evolution")) > 0
-    with pytest.raises(Problem, match="needs gradients"):
+    with pytest.raises(HardcaseError, match="needs gradients"):
         found("pgd", box)
-    with pytest.raises(Problem, match="no search"):
+    with pytest.raises(HardcaseError, match="no search"):
         found("pgd", search=own("number"))
-    with pytest.raises(Problem, match="'target'"):
+    with pytest.raises(HardcaseError, match="'target'"):
         found("pgd", objective="target-margin")

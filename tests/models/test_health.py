@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.health import check
 from hardcase.models.subject import Subject
 from hardcase.testing.toys import Quarters, toy_images, toy_subject
@@ -39,7 +39,7 @@ def test_a_healthy_subject_and_one_that_depends_on_the_batch():
 
 def test_chance_accuracy_says_normalisation_or_class_order():
     words = r"accuracy 0.0 % \(n = 40\); chance is 25 %"
-    with pytest.raises(Problem, match=words) as caught:
+    with pytest.raises(HardcaseError, match=words) as caught:
         checked(lambda logits: -logits)
     assert "normalisation is missing or the class order differs" in str(caught.value)
     assert "--allow-low-accuracy" in str(caught.value)
@@ -57,7 +57,7 @@ def test_chance_accuracy_says_normalisation_or_class_order():
     ids=["constant", "nan", "too few outputs"],
 )
 def test_answers_that_stop_a_search(change, words):
-    with pytest.raises(Problem, match=words):
+    with pytest.raises(HardcaseError, match=words):
         checked(change)
 
 
@@ -86,17 +86,17 @@ def test_a_model_that_changes_its_answer():
         count += 1
         return logits + count
 
-    with pytest.raises(Problem, match="changes its answer"):
+    with pytest.raises(HardcaseError, match="changes its answer"):
         checked(drift)
 
 
 def test_images_that_do_not_fit():
     images, net = toy_images(4), nn.Sequential(nn.Flatten(), nn.Linear(99, 4))
-    with pytest.raises(Problem, match="crashes on an image of 1 x 8 x 8"):
+    with pytest.raises(HardcaseError, match="crashes on an image of 1 x 8 x 8"):
         check(Subject(net), images)
-    with pytest.raises(Problem, match="no images"):
+    with pytest.raises(HardcaseError, match="no images"):
         check(toy_subject(), toy_images(0))
-    with pytest.raises(Problem, match="labels lie outside the 4 classes"):
+    with pytest.raises(HardcaseError, match="labels lie outside the 4 classes"):
         check(toy_subject(), replace(images, y=images.y + 2))
 
 
@@ -110,5 +110,5 @@ def test_a_good_model_of_two_classes_is_better_than_chance():
     assert check(Subject(net), images).accuracy == 1.0
     net[1].weight.data *= -1
     net[1].bias.data *= -1
-    with pytest.raises(Problem, match="chance is 50 %"):
+    with pytest.raises(HardcaseError, match="chance is 50 %"):
         check(Subject(net), images)

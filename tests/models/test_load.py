@@ -10,7 +10,7 @@ from torch import nn
 
 from hardcase.cli.main import main
 from hardcase.config import chosen_method
-from hardcase.errors import Problem, guard_code
+from hardcase.errors import HardcaseError, set_consent_check
 from hardcase.models.health import check
 from hardcase.models.load import Loading, is_stated, load_model, model_of, names_outputs
 from hardcase.models.subject import Subject
@@ -46,7 +46,7 @@ def test_words_are_recognised(spec, stated, named):
 
 def test_a_network_that_was_not_fetched_names_the_command(tmp_path, monkeypatch):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         load_model("zoo:efficientnet-lite0", Loading())
     assert caught.value.fix == "hardcase fetch model efficientnet-lite0"
 
@@ -74,7 +74,7 @@ def test_a_scripted_file(tmp_path):
     torch.jit.script(net()).save(str(path))
     found = load_model(str(path), Loading())
     torch.testing.assert_close(found(X).logits, net()(X))
-    with pytest.raises(Problem, match="cannot tell") as caught:
+    with pytest.raises(HardcaseError, match="model of no known kind") as caught:
         load_model("net:1", Loading())
     assert "timm:NAME" in str(caught.value)
 
@@ -115,7 +115,7 @@ def test_one_output_for_two_classes_is_read_by_trying_and_said(end, positive, ca
 
 
 def test_one_output_names_the_setting_and_a_sigmoid_that_was_said_is_one(tmp_path):
-    with pytest.raises(Problem, match="1 outputs, but") as caught:
+    with pytest.raises(HardcaseError, match="1 outputs, but") as caught:
         check(Subject(Light()), lit())
     assert caught.value.fix == "--set model.outputs=binary"
     (tmp_path / "net.py").write_text("from test_load import Light\nfrom torch import nn\n"
@@ -161,7 +161,9 @@ def test_an_installed_distribution_loads_models_of_its_own(lamp):
     assert model.offers == "scores"
     assert check(model, lit()).accuracy == 1.0
     assert chosen_method({"model": "lamp:0.4"})[0] == "natural-blackbox"
-    with pytest.raises(Problem, match=r"loader 'lamp' of the entry point lamps:load.*ValueError"):
+    with pytest.raises(
+        HardcaseError, match=r"loader 'lamp' of the entry point lamps:load.*ValueError"
+    ):
         load_model("lamp:bright", Loading(test=lit()))
 
 
@@ -169,12 +171,12 @@ def test_a_run_folder_of_others_does_not_name_a_model_of_a_loader_unasked(lamp):
     (right,) = rights({"model": "lamp:0.4"})
     assert str(right) == "load lamp:0.4, which can run code (as model)"
     try:
-        guard_code(consent_of(["--model", "lamp:0.4"]))
+        set_consent_check(consent_of(["--model", "lamp:0.4"]))
         load_model("lamp:0.4", Loading(test=lit()))
-        with pytest.raises(Problem, match=r"load lamp:0\.5, which can run code"):
+        with pytest.raises(HardcaseError, match=r"load lamp:0\.5, which can run code"):
             load_model("lamp:0.5", Loading(test=lit()))
     finally:
-        guard_code(None)
+        set_consent_check(None)
 
 
 @pytest.mark.parametrize("form", ["onnx", "https", "tflite"])

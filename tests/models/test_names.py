@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models import names
 from hardcase.models.names import COUNT, aligned, class_map, imagenet, map_between
 from hardcase.models.subject import Subject
@@ -45,7 +45,7 @@ def test_folders_find_their_output(folder, output, how):
     ],
 )
 def test_folders_that_mean_no_output_of_their_own_are_told(folders, words, also):
-    with pytest.raises(Problem, match=words) as caught:
+    with pytest.raises(HardcaseError, match=words) as caught:
         class_map(folders, MODEL, synsets=SYNSETS, lemmas=LEMMAS)
     assert also in str(caught.value)
 
@@ -58,7 +58,7 @@ def test_the_mapping_can_be_printed_and_applied():
     mapped = named.apply(replace(images, classes=("b", "a")))
     assert torch.equal(mapped.y, 1 - images.y)
     assert mapped.classes == ("a", "b", "c")
-    with pytest.raises(Problem, match="other classes"):
+    with pytest.raises(HardcaseError, match="other classes"):
         named.apply(images)
 
 
@@ -92,15 +92,15 @@ def test_imagenets_classes_come_from_the_installed_package_once(table, monkeypat
     outputs = [row.name for row in rows]
     assert map_between(["n10000007", "kind of 9", "12"], outputs).outputs == (7, 9, 12)
     names.imagenet_cache().write_text("[]")
-    with pytest.raises(Problem, match="0 classes instead of 1000"):
+    with pytest.raises(HardcaseError, match="0 classes instead of 1000"):
         imagenet()
 
 
 def test_without_any_source_nothing_is_fetched_unasked(table, monkeypatch):
     monkeypatch.setattr(names, "_installed", lambda: None)
-    with pytest.raises(Problem, match="not on this machine"):
+    with pytest.raises(HardcaseError, match="not on this machine"):
         imagenet(fetch=False)
-    with pytest.raises(Problem, match="--offline forbids"):
+    with pytest.raises(HardcaseError, match="--offline forbids"):
         imagenet(offline=True)
 
 
@@ -112,7 +112,7 @@ def test_images_come_under_the_classes_of_the_model_where_names_differ():
     assert mapped.y.tolist() == [3, 2, 1, 3, 2, 1]
     assert torch.equal(mapped.x, images.x)
     assert aligned(images, ()) is images
-    with pytest.raises(Problem, match="none of the model's"):
+    with pytest.raises(HardcaseError, match="none of the model's"):
         aligned(replace(images, classes=("ant", "bee", "moth")), ("ant", "bee", "c", "d"))
     assert map_between(("a", "b"), ("a", "b")) is None
     assert map_between(("a", "b"), ()) is None

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models import quantised
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
@@ -44,9 +44,9 @@ def test_a_copy_answers_nearly_alike_row_by_row_and_leaves_the_original(name):
     x = IMAGES.clone().requires_grad_()
     logits = small(x).logits
     assert torch.equal(logits.detach(), answers)
-    (slope,) = torch.autograd.grad(logits.sum(), x)
+    (gradient,) = torch.autograd.grad(logits.sum(), x)
     (expected,) = torch.autograd.grad(SUBJECT(x).logits.sum(), x)
-    assert nn.functional.cosine_similarity(slope.flatten(), expected.flatten(), dim=0) > 0.95
+    assert nn.functional.cosine_similarity(gradient.flatten(), expected.flatten(), dim=0) > 0.95
 
 
 def hook_counts():
@@ -85,9 +85,9 @@ def test_infinities_and_nan_stay_and_copies_travel():
 
 
 def test_what_cannot_be_made_is_refused():
-    with pytest.raises(Problem, match="has 0 convolutions"):
+    with pytest.raises(HardcaseError, match="has 0 convolutions"):
         quantised.int8(nn.Sequential(nn.Flatten()), IMAGES)
-    with pytest.raises(Problem, match="0 images are given"):
+    with pytest.raises(HardcaseError, match="0 images are given"):
         quantised.int8(SUBJECT, IMAGES[:0])
-    with pytest.raises(Problem, match="no precision 'int4'"):
+    with pytest.raises(HardcaseError, match="no precision 'int4'"):
         quantised.lowered(SUBJECT, "int4", IMAGES)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import BINARY, Subject
 from hardcase.randomness import stream
 from hardcase.testing.toys import Quarters, toy_images, toy_subject
@@ -44,9 +44,9 @@ def test_hooks_are_removed_when_the_model_or_a_tap_raises():
         raise RuntimeError("no")
 
     subject = toy_subject()
-    with pytest.raises(Problem, match="model toy raised RuntimeError: no"):
+    with pytest.raises(HardcaseError, match="model toy raised RuntimeError: no"):
         subject(X, {"relu": bad})
-    with pytest.raises(Problem, match="model toy raised RuntimeError"):
+    with pytest.raises(HardcaseError, match="model toy raised RuntimeError"):
         subject(torch.rand(2, 1, 3, 3), {"relu": torch.clone})
     assert hooks(subject) == 0
 
@@ -81,9 +81,9 @@ def test_a_missing_layer_and_a_silent_one_are_errors():
             super().__init__()
             self.unused = nn.Linear(2, 2)
 
-    with pytest.raises(Problem, match="no layer 'conv9'"):
+    with pytest.raises(HardcaseError, match="no layer 'conv9'"):
         toy_subject()(X, {"conv9": torch.clone})
-    with pytest.raises(Problem, match="did not run"):
+    with pytest.raises(HardcaseError, match="did not run"):
         Subject(Silent())(X, {"unused": torch.clone})
 
 
@@ -108,7 +108,7 @@ def test_the_hash_tells_weights_and_normalisation_apart():
     ],
 )
 def test_bad_arguments(arguments, words):
-    with pytest.raises(Problem, match=words):
+    with pytest.raises(HardcaseError, match=words):
         Subject(Quarters(), **arguments)
 
 
@@ -158,7 +158,7 @@ def test_a_network_that_cannot_be_copied_is_asked_itself_and_left_as_it_was(held
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert subject.hash == Subject(Holding()).hash
     assert "file.py:name" in caplog.text
-    with pytest.raises(Problem, match=held) as caught:
+    with pytest.raises(HardcaseError, match=held) as caught:
         pickle.dumps(subject)
     assert "file.py:name" in caught.value.fix
 
@@ -177,7 +177,7 @@ def test_one_output_for_two_classes(outputs):
 
 
 def test_answers_of_another_shape_are_refused():
-    with pytest.raises(Problem, match="4 outputs"):
+    with pytest.raises(HardcaseError, match="4 outputs"):
         Subject(Quarters(), outputs="binary")(X)
-    with pytest.raises(Problem, match=r"must be \(images, classes\)"):
+    with pytest.raises(HardcaseError, match=r"must be \(images, classes\)"):
         Subject(nn.Identity())(X)

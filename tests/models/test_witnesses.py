@@ -5,7 +5,7 @@ import torch
 
 from hardcase.config import parse
 from hardcase.context import Context
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models import witnesses
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import default_witnesses, even_half, witness_record
@@ -51,7 +51,7 @@ def test_much_colour_is_read_by_deeper_witnesses_and_photographs_by_none(monkeyp
     assert witnesses.network_for(grey) == "lenet5"
     assert witnesses.network_for(colour) == "vgg16-small"
     images = bars(4, size=96, channels=3)
-    with pytest.raises(Problem, match="no default witnesses for images of 96 pixels"):
+    with pytest.raises(HardcaseError, match="no default witnesses for images of 96 pixels"):
         default_witnesses(images, images)
 
 
@@ -96,7 +96,7 @@ def test_where_nobody_can_witness_the_run_says_so(caplog):
     assert Context.of(toy_subject(), images, "natural", **lost).witnesses == ()
     assert "this run has no witness" in caplog.text
     asked = Context.of(toy_subject(), images, "pgd", **lost, witnesses="default")
-    with pytest.raises(Problem, match="npz"):
+    with pytest.raises(HardcaseError, match="npz"):
         asked.campaign  # noqa: B018
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hardcase import registry
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models import zoo
 from tiny import global_state, weights
 
@@ -112,17 +112,17 @@ def test_the_same_seed_gives_the_same_weights_whatever_the_global_state(name):
 
 
 def test_a_wrong_name_and_a_small_picture_are_told():
-    with pytest.raises(Problem, match="no model 'lenet6'") as told:
+    with pytest.raises(HardcaseError, match="no model 'lenet6'") as told:
         zoo.build_classifier("lenet6", channels=1, size=28, classes=10)
     assert "lenet5" in str(told.value)
     small = {"lenet5": 3, "lenet5-lecun": 8, "sinvad-cnn": 3, "alexnet": 7, "vgg16-small": 1}
     for name, size in small.items():
-        with pytest.raises(Problem, match=f"{size}x{size}"):
+        with pytest.raises(HardcaseError, match=f"{size}x{size}"):
             zoo.build_classifier(name, channels=1, size=size, classes=10)
 
 
 @pytest.mark.parametrize("name", ["digit-detector", "efficientdet-lite0"])
 def test_detectors_are_not_built_as_classifiers(name):
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         zoo.build_classifier(name, channels=1, size=28, classes=10)
     assert caught.value.fix == "--task boxes"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models import zoo
 from hardcase.models.zoo import attack
 from hardcase.training import cards, monitor
@@ -69,7 +69,7 @@ def test_a_full_disk_at_the_end_loses_no_training(cache, monkeypatch):
     monkeypatch.setattr(monitor, "SECONDS", 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(cards, "write_atomically", full)
-        with pytest.raises(Problem, match="No space left"):
+        with pytest.raises(HardcaseError, match="No space left"):
             zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=2)
     assert list(cache.rglob("*.unfinished"))
     told = []
@@ -89,7 +89,7 @@ def test_another_test_set_is_measured_without_training():
 
 def test_a_network_that_always_says_the_same_is_not_kept(cache):
     bad = replace(TRAIN, y=(torch.arange(192) == 0).long())
-    with pytest.raises(Problem, match="says '0' of all 60 images"):
+    with pytest.raises(HardcaseError, match="says '0' of all 60 images"):
         zoo.trained_classifier("lenet1", bad, TEST, epochs=2)
     assert list((cache / "networks").iterdir()) == []
 
@@ -131,5 +131,5 @@ def test_adversarial_training_is_another_network_and_harder_to_attack():
 
 @pytest.mark.parametrize("text", ["linf", "linf:", "linf:-1", "linf:nan", "l1:0.1", "linf:inf"])
 def test_an_attack_that_cannot_be_is_refused(text):
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         attack(text)

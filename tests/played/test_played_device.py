@@ -19,7 +19,7 @@ from hardcase.campaign import device
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.campaign.record import Campaign
 from hardcase.context import Context
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.health import check
 from hardcase.registry import parts
 from hardcase.runs.plan import plan_of
@@ -120,7 +120,10 @@ def test_shards_batches_and_memory_change_no_finding(tmp_path):
 
 
 def test_a_tile_that_does_not_fit_is_an_error_that_says_what_to_do(tmp_path):
-    with PlayedDevice(memory=60_000), pytest.raises(Problem, match="one tile of rows") as caught:
+    with (
+        PlayedDevice(memory=60_000),
+        pytest.raises(HardcaseError, match="one tile of rows") as caught,
+    ):
         run(tmp_path / "run")
     assert "campaign.tile=64" in str(caught.value)
 
@@ -129,7 +132,7 @@ def test_a_lost_device_is_told_and_the_run_goes_on_to_the_same_findings(tmp_path
     with PlayedDevice(mixing=64) as whole:
         _, usual = run(tmp_path / "whole", shard=8)
     failing = PlayedDevice(mixing=64, fails=whole.calls * 3 // 4)
-    with failing, pytest.raises(Problem, match="the GPU failed in shard"):
+    with failing, pytest.raises(HardcaseError, match="the GPU failed in shard"):
         run(tmp_path / "lost", shard=8)
     with PlayedDevice(mixing=64):
         assert run(tmp_path / "lost", shard=8, resume=True)[1] == usual

@@ -5,7 +5,7 @@ import torch
 
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits, parse_keep
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators.adapters import Decoder
 from hardcase.generators.gan import Gan
 from hardcase.generators.vae import conditional
@@ -127,7 +127,7 @@ def test_only_conditioned_stages_are_mixed_from_the_last_to_the_first():
         assert torch.allclose(space.decode(z, seeds)[row], expected[0], atol=1e-5)
     assert torch.equal(space.project(z, seeds), z)
     assert space.distance(z, seeds).tolist() == [1.25] * 3
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         style_mixing(Activations(net, (), classes=4), untouched=3)
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         conditioned_stages(Decoder(conditional(1, 12, 3, 4)), 3)

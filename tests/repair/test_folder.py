@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.adapters import Adapted
 from hardcase.models.subject import Subject
 from hardcase.repair.folder import own_network, repairable, repaired_name, write_weights
@@ -55,5 +55,5 @@ class Sparse(torch.nn.Linear):
 @pytest.mark.parametrize("layer", [Keeping, Sparse])
 def test_state_that_no_file_of_weights_holds_is_told_before_training(layer):
     net = torch.nn.Sequential(torch.nn.Flatten(), layer(4, 2))
-    with pytest.raises(Problem, match=r"no plain tensor.*cannot be\s+written back"):
+    with pytest.raises(HardcaseError, match=r"no plain tensor.*cannot be\s+written back"):
         repairable(Subject(net, classes=("a", "b"), name="net.py:make"))

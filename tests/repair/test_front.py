@@ -15,7 +15,7 @@ from hardcase.cli.main import main
 from hardcase.conditions import condition_box
 from hardcase.data.files import Stream
 from hardcase.data.sources import large
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.load import Loading, load_model
 from hardcase.models.subject import Subject
 from hardcase.repair import front
@@ -104,7 +104,7 @@ def test_a_repair_writes_weights_card_record_and_page(tmp_path, monkeypatch):
     assert names["failure rate"]["after"] <= names["failure rate"]["before"]
     assert record["training"]["best"] > 0
     assert "0: failure rate" in names
-    with pytest.raises(Problem, match="holds a repair already"):
+    with pytest.raises(HardcaseError, match="holds a repair already"):
         repaired(tmp_path)
     monkeypatch.chdir(tmp_path)
     Path("bars.py").write_text(
@@ -191,7 +191,7 @@ def test_a_stopped_repair_goes_on_in_its_folder(tmp_path, monkeypatch):
     assert (tmp_path / "fixed" / STATE).is_file()
     monkeypatch.undo()
     said = []
-    done = repaired(tmp_path, say=said.append)
+    done = repaired(tmp_path, log=said.append)
     assert not any(text.startswith("epoch") for text in said), "the training was over already"
     assert not (tmp_path / "fixed" / STATE).exists()
     assert weights(done.subject.net) == weights(repaired(tmp_path, out=tmp_path / "b").subject.net)
@@ -201,9 +201,9 @@ def test_training_images_prove_nothing():
     train, test = bars(60), bars(60, seed=4, split="test")
     both = joined_images(test, train)
     assert len(held_apart(train, both)) == 60
-    with pytest.raises(Problem, match="no image is left"):
+    with pytest.raises(HardcaseError, match="no image is left"):
         held_apart(train, train)
-    with pytest.raises(Problem, match="training images are"):
+    with pytest.raises(HardcaseError, match="training images are"):
         held_apart(train, bars(60, size=16))
 
 
@@ -241,7 +241,7 @@ def test_what_cannot_be_repaired_is_told_first(tmp_path, change, match):
     given = {"test": bars(60, seed=9), **USUAL, **change}
     subject = given.pop("subject", Subject(trained_bars().net, name="bars.py:make"))
     train = given.pop("train", bars(200))
-    with pytest.raises(Problem, match=match):
+    with pytest.raises(HardcaseError, match=match):
         hc.repair(subject, train, out=tmp_path / "out", **given)
     assert not (tmp_path / "out" / "weights.safetensors").exists()
 

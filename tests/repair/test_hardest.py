@@ -14,7 +14,7 @@ import hardcase as hc
 from hardcase.cli.main import main
 from hardcase.conditions import condition_box
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.adapters import LabelOnly
 from hardcase.randomness import keys_of
 from hardcase.repair.hardest import climb, export_hardest, render_draws, seeds_at
@@ -42,18 +42,18 @@ def test_the_worst_of_more_draws_costs_more():
     net = toy_subject().net
     losses = []
     for draws in (1, 8):
-        hard = hc.Hardest(net, WIDE, draws=draws, share=1.0)
+        hard = hc.WorstOfK(net, WIDE, draws=draws, share=1.0)
         losses.append(float(functional.cross_entropy(net(hard(x, y)), y)))
     assert losses[1] > losses[0] + 0.1
-    with pytest.raises(Problem, match="0 draws"):
-        hc.Hardest(torch.nn.Linear(1, 1), WIDE, draws=0)
-    with pytest.raises(Problem, match="profile of conditions"):
-        hc.Hardest(torch.nn.Linear(1, 1), "scaner")
+    with pytest.raises(HardcaseError, match="0 draws"):
+        hc.WorstOfK(torch.nn.Linear(1, 1), WIDE, draws=0)
+    with pytest.raises(HardcaseError, match="profile of conditions"):
+        hc.WorstOfK(torch.nn.Linear(1, 1), "scaner")
 
 
 def test_the_returned_row_is_the_draw_with_the_largest_loss():
     images = toy_images(8)
-    hard = hc.Hardest(toy_subject().net, WIDE, draws=5, share=1.0, seed=3)
+    hard = hc.WorstOfK(toy_subject().net, WIDE, draws=5, share=1.0, seed=3)
     found = hard(from_bytes(images.x), images.y)
     assert torch.equal(found, worst_of_five(images, torch.arange(8)))
 
@@ -63,13 +63,13 @@ def test_draws_follow_from_the_seed_and_from_what_came_before():
     x, y = from_bytes(images.x), images.y
     net = toy_subject().net
     before = global_state()
-    one, two = hc.Hardest(net, WIDE, seed=1), hc.Hardest(net, WIDE, seed=1)
+    one, two = hc.WorstOfK(net, WIDE, seed=1), hc.WorstOfK(net, WIDE, seed=1)
     first = one(x, y)
     assert torch.equal(first, two(x, y))
     assert not torch.equal(first, one(x, y)), "the next batch has draws of its own"
-    two.load_state_dict(hc.Hardest(net, WIDE, seed=1).state_dict())
+    two.load_state_dict(hc.WorstOfK(net, WIDE, seed=1).state_dict())
     assert torch.equal(first, two(x, y)), "a checkpoint goes on with the same draws"
-    assert not torch.equal(first, hc.Hardest(net, WIDE, seed=2)(x, y))
+    assert not torch.equal(first, hc.WorstOfK(net, WIDE, seed=2)(x, y))
     assert global_state() == before
 
 
@@ -78,7 +78,7 @@ def test_the_mode_of_the_network_and_its_statistics_stay():
     net = torch.nn.Sequential(norm, torch.nn.Flatten(), torch.nn.Linear(64, 4))
     images = toy_images(8)
     statistics = norm.running_mean.clone()
-    hc.Hardest(net, WIDE)(from_bytes(images.x), images.y)
+    hc.WorstOfK(net, WIDE)(from_bytes(images.x), images.y)
     assert net.training
     assert norm.training
     assert torch.equal(norm.running_mean, statistics)
@@ -94,8 +94,8 @@ def test_normalised_images_are_changed_as_pixels_are():
             return toy(x * 0.25 + 0.5)
 
     toy = toy_subject().net
-    plain = hc.Hardest(toy, WIDE, share=1.0)(x, y)
-    other = hc.Hardest(Normalised(), WIDE, share=1.0, mean=(0.5,), std=(0.25,))
+    plain = hc.WorstOfK(toy, WIDE, share=1.0)(x, y)
+    other = hc.WorstOfK(Normalised(), WIDE, share=1.0, mean=(0.5,), std=(0.25,))
     assert torch.allclose(other((x - 0.5) / 0.25, y) * 0.25 + 0.5, plain, atol=1.01 / 255)
 
 
@@ -108,8 +108,8 @@ def test_gradient_steps_go_further_than_the_worst_draw():
     z = climb(net, box, origin, steps=20)
     assert float(margin(net(box.decode(z, origin)), y).mean()) > float(margin(net(x), y).mean())
     assert float(box.gauge(z).max()) <= 1 + 1e-6
-    further = hc.Hardest(net, WIDE, draws=2, steps=5, share=1.0)(x, y)
-    worst = hc.Hardest(net, WIDE, draws=2, share=1.0)(x, y)
+    further = hc.WorstOfK(net, WIDE, draws=2, steps=5, share=1.0)(x, y)
+    worst = hc.WorstOfK(net, WIDE, draws=2, share=1.0)(x, y)
     assert float(margin(net(further), y).mean()) > float(margin(net(worst), y).mean())
 
 
@@ -117,7 +117,7 @@ def test_a_loader_collates_harder_batches_in_its_own_process_alone():
     images = bars(12)
     rows = [(x, int(y)) for x, y in zip(from_bytes(images.x), images.y)]
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, 3))
-    hard = hc.Hardest(net, WIDE)
+    hard = hc.WorstOfK(net, WIDE)
     x, y = next(iter(DataLoader(rows, batch_size=6, collate_fn=hard.collate)))
     assert x.shape == (6, 1, 12, 12)
     assert y.tolist() == images.y[:6].tolist()
@@ -155,9 +155,9 @@ def test_the_card_says_whose_worst_draws_they_are_and_nothing_is_written_over(tm
     card = json.loads((out / "card.json").read_text())
     assert (card["model"]["hash"], card["data"]["hash"]) == (subject.hash, images.hash)
     assert (card["conditions"]["name"], card["draws"]) == ("wide", 4)
-    with pytest.raises(Problem, match="not empty"):
+    with pytest.raises(HardcaseError, match="not empty"):
         export_hardest(subject, images, DECLARED, tmp_path / "hard")
-    with pytest.raises(Problem, match="labels alone"):
+    with pytest.raises(HardcaseError, match="labels alone"):
         export_hardest(LabelOnly(subject), images, DECLARED, tmp_path / "other")
 
 

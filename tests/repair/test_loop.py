@@ -10,7 +10,7 @@ import torch
 import hardcase as hc
 from hardcase.conditions import condition_box
 from hardcase.data.files import Stream
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import Subject
 from hardcase.repair import loop
 from hardcase.repair.front import joined_images
@@ -36,7 +36,7 @@ def test_training_with_the_worst_draws_lowers_their_loss_and_leaves_the_subject_
     x, y = test.x.float() / 255, test.y
     losses = []
     for net in (subject.net, done.net):
-        hard = hc.Hardest(net, SHIFTED, draws=8, share=1.0)(x, y)
+        hard = hc.WorstOfK(net, SHIFTED, draws=8, share=1.0)(x, y)
         losses.append(float(torch.nn.functional.cross_entropy(net(hard), y).detach()))
     assert losses[1] < 0.9 * losses[0], "draws that nobody trained with"
     assert weights(subject.net) == before
@@ -101,7 +101,7 @@ def test_a_stopped_training_goes_on_and_ends_with_the_same_weights(tmp_path, mon
     with pytest.raises(KeyboardInterrupt):
         fitted(subject, kept=tmp_path)
     monkeypatch.undo()
-    done = fitted(subject, kept=tmp_path, say=said.append)
+    done = fitted(subject, kept=tmp_path, log=said.append)
     assert weights(done.net) == weights(whole.net)
     assert done.scores == whole.scores
     assert any("goes on after epoch 2" in text for text in said)
@@ -121,7 +121,7 @@ def test_a_killed_process_loses_at_most_an_epoch(tmp_path):
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
     assert (tmp_path / STATE).is_file()
     said = []
-    again = fitted(trained_bars(), kept=tmp_path, say=said.append)
+    again = fitted(trained_bars(), kept=tmp_path, log=said.append)
     assert any("goes on after epoch 1" in text for text in said)
     assert weights(again.net) == weights(fitted(trained_bars()).net)
 
@@ -134,7 +134,7 @@ def test_damaged_state_is_told_and_not_used(tmp_path, caplog):
 
 def test_time_and_memory_are_told_before_the_first_epoch():
     said = []
-    fitted(trained_bars(), replace(SHORT, rate=None, epochs=1), say=said.append)
+    fitted(trained_bars(), replace(SHORT, rate=None, epochs=1), log=said.append)
     starts = (
         "scoring",
         "training takes about",
@@ -186,9 +186,9 @@ def test_a_loss_that_is_no_number_stops_at_the_last_good_epoch(caplog):
 
 def test_a_loss_that_is_no_number_at_once_is_a_problem():
     subject = bursting(after=0)
-    with pytest.raises(Problem, match=r"first epoch at rate 0\.003"):
+    with pytest.raises(HardcaseError, match=r"first epoch at rate 0\.003"):
         fitted(subject)
-    with pytest.raises(Problem, match="at any of the rates"):
+    with pytest.raises(HardcaseError, match="at any of the rates"):
         fitted(subject, replace(SHORT, rate=None))
 
 
@@ -200,14 +200,14 @@ def test_frozen_weights_stay_and_a_frozen_network_is_refused():
     assert torch.equal(done.net[1].weight, inner[1].weight)
     assert done.best > 0
     assert not torch.equal(done.net[3].weight, inner[3].weight)
-    with pytest.raises(Problem, match="frozen"):
+    with pytest.raises(HardcaseError, match="frozen"):
         fitted(Subject(inner.requires_grad_(False), classes=("0", "1", "2")))
 
 
 def test_batch_normalisation_needs_more_than_one_image():
     net = torch.nn.Sequential(torch.nn.BatchNorm2d(1), torch.nn.Flatten(), torch.nn.Linear(144, 3))
     subject = Subject(net, classes=("0", "1", "2"))
-    with pytest.raises(Problem, match="batches of one"):
+    with pytest.raises(HardcaseError, match="batches of one"):
         fitted(subject, replace(SHORT, batch=1))
     done = fitted(subject, replace(SHORT, epochs=1))
     assert not torch.equal(done.net[0].running_mean, net[0].running_mean)
@@ -215,5 +215,5 @@ def test_batch_normalisation_needs_more_than_one_image():
 
 def test_recipes_that_train_nothing_are_refused():
     for wrong in ({"epochs": 0}, {"rate": -1.0}, {"share": 0.0}, {"validation": 1.0}):
-        with pytest.raises(Problem, match="nothing can be trained"):
+        with pytest.raises(HardcaseError, match="nothing can be trained"):
             RepairRecipe(**wrong)

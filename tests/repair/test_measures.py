@@ -6,7 +6,7 @@ import torch
 
 import hardcase as hc
 from hardcase.conditions import condition_box
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import Subject
 from hardcase.repair import measures
 from hardcase.repair.measures import AttackSize, ProofSize, attack_all, proof_size, untrained
@@ -20,7 +20,7 @@ def test_a_size_has_a_name_and_numbers_that_differ():
     assert (size.images, size.attack.restarts, size.samples) == (200, 10, 4)
     assert proof_size(size) is size
     for wrong in ("huge", "usual:restart=3", "quick:images=0", "quick:attack.images=x"):
-        with pytest.raises(Problem):
+        with pytest.raises(HardcaseError):
             proof_size(wrong)
 
 

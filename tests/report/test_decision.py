@@ -6,7 +6,7 @@ import pytest
 from drawn import drawn_run, judge
 
 import hardcase as hc
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.report.page import report_content
 from hardcase.runs.results import Run
 from hardcase.suite.gate import GateLimits, decision_of
@@ -100,7 +100,7 @@ def test_what_to_do_next_has_a_command(run, tmp_path):
 def test_limits_that_cannot_be_held_leave_the_page(tmp_path):
     """Failures that nobody judged cannot be held against a limit: the figures are told anyway."""
     run = drawn_run(tmp_path / "run", seeds=20)
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         decision_of(run, GateLimits(accepted_rate=0.1))
     assert section(run, accepted_rate=0.1)["decision"]["limits"] == []
 
@@ -112,5 +112,5 @@ def test_a_measurement_that_runs_share_is_shown_once(run, tmp_path):
     assert page.count('class="whiskers"') == hc.report(run, out=tmp_path / "one").read_text().count(
         'class="whiskers"'
     )
-    with pytest.raises(Problem, match="needs a folder"):
+    with pytest.raises(HardcaseError, match="needs a folder"):
         hc.report(run, run)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 import hardcase as hc
 from hardcase.environment import one_line
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.report import words
 from hardcase.report.page import write
 from hardcase.runs.results import Run
@@ -242,7 +242,7 @@ def test_runs_with_nothing_to_show_are_reported(base):
     bare.store.write_record({name: bare.record[name] for name in names})
     _, _, data = written([Run(bare.folder)], base / "bare" / "report")
     assert data["runs"][0]["search"]["broken"] > 0
-    with pytest.raises(Problem, match="no run to report"):
+    with pytest.raises(HardcaseError, match="no run to report"):
         write([], base / "empty")
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from pyarrow.parquet import ParquetFile, write_table
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import stream
 from hardcase.runs.files import wrong_record
 from hardcase.runs.folder import Packed, Store, pack_deltas
@@ -85,7 +85,7 @@ def test_a_row_group_that_was_changed_is_not_read(tmp_path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(Problem, match="is damaged"):
+    with pytest.raises(HardcaseError, match="is damaged"):
         store.seed_images([0])
 
 
@@ -118,19 +118,19 @@ def test_a_damaged_part_or_record_is_named(store):
     data = bytearray(path.read_bytes())
     data[40] ^= 0xFF
     path.write_bytes(bytes(data))
-    with pytest.raises(Problem, match=r"part-00000\.parquet is damaged"):
+    with pytest.raises(HardcaseError, match=r"part-00000\.parquet is damaged"):
         store.findings()
     (store.folder / "run.json").write_text("{")
-    with pytest.raises(Problem, match=r"run\.json is damaged"):
+    with pytest.raises(HardcaseError, match=r"run\.json is damaged"):
         store.record()
 
 
 def test_a_folder_with_anything_in_it_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(Problem, match="not empty"):
+    with pytest.raises(HardcaseError, match="not empty"):
         Store.create(tmp_path, {}, "", [seed_rows(["waiting"] * 2)])
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    with pytest.raises(Problem, match=r"no run\.json"):
+    with pytest.raises(HardcaseError, match=r"no run\.json"):
         Store.open(tmp_path)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from hardcase.conditions import Conditions, condition_box
 from hardcase.conditions.risk import measure_risk
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import reserved
 from hardcase.runs.measured import (
     MEASURED,
@@ -96,7 +96,7 @@ def test_only_the_same_samples_of_the_same_images_are_paired():
     mine, theirs = found.same_samples(few)
     assert (len(mine), mine.samples) == (15, 2)
     assert (mine.failed == theirs.failed).all()
-    with pytest.raises(Problem, match="no image in common"):
+    with pytest.raises(HardcaseError, match="no image in common"):
         found.same_samples(replace(few, id=tuple(f"other {name}" for name in few.id)))
-    with pytest.raises(Problem, match="other images"):
+    with pytest.raises(HardcaseError, match="other images"):
         found.same_samples(replace(few, digest=("",) * len(few)))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import hardcase as hc
-from hardcase.errors import Problem, Refused
+from hardcase.errors import HardcaseError, Refused
 from hardcase.runs import phases
 from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity
@@ -94,6 +94,6 @@ def test_a_measurement_is_made_once(tmp_path):
     parts = [path.read_bytes() for path in run.store.measured_parts()]
     hc.resume(run.folder, toy_subject(), toy_images(12), **given)
     assert [path.read_bytes() for path in run.store.measured_parts()] == parts
-    with pytest.raises(Problem, match="model"):
+    with pytest.raises(HardcaseError, match="model"):
         hc.resume(run.folder, toy_subject(5.0), toy_images(12), **given)
     assert hc.Run(run.folder).record["complete"]

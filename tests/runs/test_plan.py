@@ -8,7 +8,7 @@ import torch
 
 from hardcase.config import parse
 from hardcase.context import Context
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.identity import Identity, require_same
 from hardcase.runs.plan import measure_plan, plan_of
 from hardcase.testing.toys import toy_images, toy_subject
@@ -72,7 +72,7 @@ def test_images_are_measured_in_an_order_of_their_names_and_the_seed():
     ],
 )
 def test_what_is_wrong_with_a_later_phase_is_told_before_the_first(named, wrong):
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         measure_plan(named(**wrong))
 
 
@@ -91,7 +91,7 @@ def test_an_error_names_few_of_many_settings_that_differ():
     parts = {f"setting method parts.space.{number}": "1" for number in range(200)}
     then = Identity({**parts, "setting method": "pgd", "setting images": "60", "model": "a"})
     now = Identity(dict.fromkeys(then.parts, "other"))
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         require_same(then, now)
     named = "the model, the settings (method, images, method parts.space.0 and 199 more)"
     assert caught.value.what == f"{named} are not those this run began with."

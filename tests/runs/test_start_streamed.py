@@ -9,7 +9,7 @@ import torch
 import hardcase as hc
 from hardcase.data import files as streams
 from hardcase.data.files import Stream
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges import verdicts
 from hardcase.runs import phases, plan, tables, verify
 from hardcase.tensors import digest
@@ -93,7 +93,7 @@ def test_images_that_change_under_a_run_are_told(whole, tmp_path):
     images = streamed(files)
     assert images.hash == IMAGES.hash
     files.x[17] ^= np.uint8(1)
-    with pytest.raises(Problem, match="has changed since it was first read"):
+    with pytest.raises(HardcaseError, match="has changed since it was first read"):
         hc.run(toy_subject(), images, out=tmp_path / "run", **GIVEN)
 
 

@@ -6,7 +6,7 @@ import torch
 from hardcase.campaign.in_memory import search
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.appearance_search import natural_blackbox
 from hardcase.models.adapters import LabelOnly
 from hardcase.objectives import Margin
@@ -95,7 +95,7 @@ def test_answers_tell_how_far_a_stand_in_is_to_be_followed_and_what_it_misses():
 
 def test_without_stand_ins_it_is_an_evolution_and_asking_for_them_is_told():
     assert type(natural_blackbox(SHAPE).search).__name__ == "Evolution"
-    with pytest.raises(Problem, match="nobody can stand in"):
+    with pytest.raises(HardcaseError, match="nobody can stand in"):
         natural_blackbox(SHAPE, search="surrogates")
     named = natural_blackbox(SHAPE, toy_subject(), (beside(1),))
     assert named.details["surrogates"] == [beside(1).hash]

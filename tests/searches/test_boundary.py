@@ -4,7 +4,7 @@ import pytest
 import torch
 from landscapes import Landscape, flat_seeds, walk
 
-from hardcase.searches.boundary import Crossing, Exits, directions, lengths, span
+from hardcase.searches.boundary import BoundaryWalks, Crossing, directions, lengths, span
 from hardcase.spaces.latent import Library
 from hardcase.types import Seeds
 
@@ -154,7 +154,7 @@ class Line(Landscape):
 
 
 def test_every_walk_ends_at_the_border_it_crosses():
-    state = walk(Exits(walks=40, halvings=12), Line(3))
+    state = walk(BoundaryWalks(walks=40, halvings=12), Line(3))
     length = lengths(state)
     right, left, inside = (state["entered"] == c for c in (1, 2, -1))
     assert torch.allclose(length[right], torch.tensor(1.0), atol=0.01)
@@ -168,9 +168,9 @@ def test_every_walk_ends_at_the_border_it_crosses():
 
 def test_questions_are_one_a_walk_and_halvings_and_walks_follow_codes():
     evaluate = Line(5)
-    state = walk(Exits(walks=7, halvings=3), evaluate)
+    state = walk(BoundaryWalks(walks=7, halvings=3), evaluate)
     left = (state["entered"] >= 0).reshape(5, 7).sum(1)
     assert evaluate.asked.tolist() == (7 + 3 * left).tolist()
     codes = Library(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]))
-    state = walk(Exits(codes=codes, walks=50, reach=2.0), Line(4))
+    state = walk(BoundaryWalks(codes=codes, walks=50, reach=2.0), Line(4))
     assert set((state["far"].abs() / 2**0.5).round(decimals=4).flatten().tolist()) <= {0.0, 1.0}

@@ -4,7 +4,7 @@ from dataclasses import fields
 import pytest
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.imaging.noise import content_key, grain
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
@@ -70,10 +70,10 @@ def test_every_coordinate_changes_the_image_and_has_a_slope_at_the_seed(name):
     x = photographs(1)
     weight = torch.rand(x.shape, generator=stream(1))
     z = torch.zeros(1, space.size, requires_grad=True)
-    (slope,) = torch.autograd.grad((space.decode(z, seeds(x)) * weight).sum(), z)
+    (gradient,) = torch.autograd.grad((space.decode(z, seeds(x)) * weight).sum(), z)
     counted = torch.tensor([c.counts for c in space.coordinates])
-    assert slope.isfinite().all()
-    assert (slope[0, counted] != 0).all()
+    assert gradient.isfinite().all()
+    assert (gradient[0, counted] != 0).all()
     one_by_one = 0.5 * torch.eye(space.size)[counted]
     changed = space.decode(one_by_one, seeds(x.expand(len(one_by_one), -1, -1, -1)))
     assert ((changed - x).flatten(1).abs().amax(1) > 1 / 255).all()
@@ -95,10 +95,10 @@ def test_slopes_are_those_of_finite_differences(name):
         return (images * weight).sum((1, 2, 3))
 
     variable = z.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(height(variable).sum(), variable)
+    (gradient,) = torch.autograd.grad(height(variable).sum(), variable)
     step = 1e-7 * torch.eye(space.size, dtype=torch.float64)
     measured = (height(z + step) - height(z - step)) / 2e-7
-    assert torch.allclose(slope[0], measured, rtol=1e-4, atol=1e-4)
+    assert torch.allclose(gradient[0], measured, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -111,8 +111,8 @@ def test_rows_do_not_see_each_other(name):
     def both(rows, images, codes):
         variable = codes[rows].clone().requires_grad_()
         out = space.decode(variable, seeds(images[rows]))
-        (slope,) = torch.autograd.grad((out * weight[rows]).sum(), variable)
-        return out.detach(), slope
+        (gradient,) = torch.autograd.grad((out * weight[rows]).sum(), variable)
+        return out.detach(), gradient
 
     whole, slopes = both(torch.arange(6), x, z)
     order = torch.tensor([4, 0, 5, 2, 1, 3])
@@ -211,8 +211,8 @@ def test_severity_and_distance_are_in_units_of_the_range():
     assert severity[1, names.index("rotation")] == 0.5
     assert torch.allclose(space.distance(z, origin), torch.tensor([1.0, 0.5**0.5, 0.0]))
     z.requires_grad_()
-    (slope,) = torch.autograd.grad(space.distance(z, origin).sum(), z)
-    assert slope.isfinite().all()
+    (gradient,) = torch.autograd.grad(space.distance(z, origin).sum(), z)
+    assert gradient.isfinite().all()
 
 
 def test_groups_can_be_taken_away():
@@ -263,17 +263,17 @@ def test_options_and_names_are_read_from_text():
     ],
 )
 def test_what_does_not_exist_is_refused(text, said):
-    with pytest.raises(Problem, match=said):
+    with pytest.raises(HardcaseError, match=said):
         appearance(text, shape=(3, 32, 32))
 
 
 def test_images_of_another_shape_are_refused():
     given = (photographs(1, (3, 28, 28)), torch.zeros(1).long(), Rng.numbered(0, "space", 1))
-    with pytest.raises(Problem, match=r"\(3, 32, 32\), not \(3, 28, 28\)"):
+    with pytest.raises(HardcaseError, match=r"\(3, 32, 32\), not \(3, 28, 28\)"):
         appearance("camera", shape=(3, 32, 32)).encode(*given)
-    with pytest.raises(Problem, match="2 channels"):
+    with pytest.raises(HardcaseError, match="2 channels"):
         appearance("camera", shape=(2, 32, 32))
-    with pytest.raises(Problem, match="channels, height and width"):
+    with pytest.raises(HardcaseError, match="channels, height and width"):
         appearance("camera", shape=(32, 32))
 
 

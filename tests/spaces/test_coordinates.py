@@ -1,6 +1,6 @@
 import pytest
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.spaces.coordinates import Coordinate, CoordinateGroup, alone
 
 TURN = Coordinate("turn", "°", 10.0, plus="turned {} right", minus="turned {} left")
@@ -45,7 +45,7 @@ def test_codes_and_physical_values_are_converted_both_ways():
     blur = Coordinate("defocus", "px", 4.0, signed=False, side=200)
     assert blur.code(2.0) == blur.code(1.0, "% of the side") == 0.5
     for wrong in (lambda: TURN.code(1.0, "% of the side"), lambda: blur.code(1.0, "°")):
-        with pytest.raises(Problem, match="unit of"):
+        with pytest.raises(HardcaseError, match="unit of"):
             wrong()
-    with pytest.raises(Problem, match="range of 0"):
+    with pytest.raises(HardcaseError, match="range of 0"):
         Coordinate("shear", "%", 0.0).code(1.0)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, stream
 from hardcase.spaces.latent import Latent
 from hardcase.spaces.pixel import L2, Blackout, Brightness, Linf, Occlusion, Pixels, Unclipped
@@ -97,7 +97,7 @@ def test_black_squares_only_darken_and_only_inside():
 
 @pytest.mark.parametrize("space", [Occlusion((9, 3)), Occlusion((3, 3), (6, 0)), Blackout(9)])
 def test_a_rectangle_that_does_not_fit_is_refused(space):
-    with pytest.raises(Problem, match="does not fit"):
+    with pytest.raises(HardcaseError, match="does not fit"):
         seeds_in(space)
 
 
@@ -110,7 +110,7 @@ def test_the_grid_holds_its_images_and_passes_every_gradient_on():
     levels = grid.detach() * 255
     assert torch.allclose(levels, levels.round(), atol=1e-4)
     weight = torch.rand_like(x)
-    (slope,) = torch.autograd.grad((weight * grid).sum(), x)
-    assert torch.equal(slope, weight)  # also where it was clamped
+    (gradient,) = torch.autograd.grad((weight * grid).sum(), x)
+    assert torch.equal(gradient, weight)  # also where it was clamped
     with torch.no_grad():
         assert not to_grid(x).requires_grad

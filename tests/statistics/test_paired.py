@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.statistics import newcombe_paired
 from tiny import check_coverage, holds
 
@@ -20,7 +20,7 @@ def test_paired_differences_as_in_newcombes_table():
     assert (ours.low, ours.high) == pytest.approx((0.0569, 0.3404), abs=1e-4)
     nothing = newcombe_paired(*rows(0, 0, 0, 200))
     assert nothing.low < 0 < nothing.high, "0 of 200 twice is not certain"
-    with pytest.raises(Problem, match="row by row"):
+    with pytest.raises(HardcaseError, match="row by row"):
         newcombe_paired(torch.ones(2).bool(), torch.ones(3).bool())
 
 

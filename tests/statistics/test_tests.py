@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from scipy import stats as reference
 
 from hardcase import statistics
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import stream
 from hardcase.statistics import max_statistic
 
@@ -25,7 +25,7 @@ def test_cliffs_delta_is_its_definition(a: list[int], b: list[int]) -> None:
 def test_magnitude_of_what_can_be_compared() -> None:
     words = {0.1: "negligible", -0.2: "small", 0.4: "medium", -0.98: "large"}
     assert {delta: statistics.magnitude(delta) for delta in words} == words
-    with pytest.raises(Problem, match="cannot be compared"):
+    with pytest.raises(HardcaseError, match="cannot be compared"):
         statistics.cliffs_delta([float("nan")], [1.0])
 
 
@@ -49,7 +49,7 @@ def test_mcnemar_is_the_exact_binomial_and_pairs_are_asked_for() -> None:
     assert statistics.mcnemar(0, 0).p == 1.0
     assert statistics.mcnemar(8, 1).p == pytest.approx(2 * (9 + 1) / 2**9)
     assert statistics.mcnemar(1, 8) == statistics.mcnemar(8, 1)
-    with pytest.raises(Problem, match="no pairs"):
+    with pytest.raises(HardcaseError, match="no pairs"):
         statistics.wilcoxon([1, 2], [1, 2, 3])
 
 

@@ -8,7 +8,7 @@ from aftermath import verdict, write_run
 
 import hardcase as hc
 from hardcase import statistics
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.suite.compare import compare
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -29,12 +29,12 @@ def test_rates_pairs_and_corrections(tmp_path):
     (both,) = table["pairs"]
     assert both["shared_seeds"] == 12
     tests = {test["what"]: test for test in both["tests"]}
-    failing = tests["seeds with a failing finding"]
+    failing = tests["images with a failure"]
     assert failing["only"] == [6, 0]
     assert failing["p"] == pytest.approx(statistics.mcnemar(6, 0).p)
     assert failing["difference"]["value"] == pytest.approx(0.5)
     assert failing["difference"]["low"] < 0.5 < failing["difference"]["high"]
-    assert tests["seeds whose nearest finding is accepted"]["only"] == [2, 0]
+    assert tests["images whose nearest failure is accepted"]["only"] == [2, 0]
     near = tests["L2 of the nearest failure of a failing seed"]
     assert near["a12"] == 1.0
     assert near["magnitude"] == "large"
@@ -51,7 +51,7 @@ def test_many_findings_of_a_seed_are_one_outcome(tmp_path):
     one = write_run(tmp_path / "one", levels=DARK, found=found, verdicts=[verdict()] * 4)
     (both,) = compare(many, one).table["pairs"]
     tests = {test["what"]: test for test in both["tests"]}
-    assert tests["seeds whose nearest finding is accepted"]["only"] == [0, 4]
+    assert tests["images whose nearest failure is accepted"]["only"] == [0, 4]
 
 
 def test_unequal_budgets_and_unjudged_runs_are_said(tmp_path):
@@ -71,14 +71,14 @@ def test_no_shared_seeds_leaves_only_what_is_not_paired(tmp_path):
     none = write_run(tmp_path / "c", levels=DARK, found={})
     (both,) = compare(a, none).table["pairs"]
     left = [test["what"] for test in both["tests"]]
-    assert left == ["seeds with a failing finding", "queries to the first failing input"]
+    assert left == ["images with a failure", "queries to the first failing input"]
 
 
 def test_runs_of_other_classes_are_refused_and_one_is_not_enough(tmp_path):
     a, b = pair(tmp_path, classes=["x", "y"])
-    with pytest.raises(Problem, match="same classes"):
+    with pytest.raises(HardcaseError, match="same classes"):
         compare(a, b)
-    with pytest.raises(Problem, match="at least two"):
+    with pytest.raises(HardcaseError, match="at least two"):
         compare(a)
 
 

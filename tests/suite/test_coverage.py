@@ -10,7 +10,7 @@ import hardcase as hc
 from hardcase import registry
 from hardcase.criteria import criterion
 from hardcase.criteria.criterion import profile_for
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.report import report
 from hardcase.runs.results import Run
 from hardcase.suite.coverage import coverage, reach
@@ -89,7 +89,7 @@ def test_seeds_and_tests(world):
     assert record["detail"]["inputs"] == 80
     assert record["detail"]["qualified input pairs"] > 0
     few = world.images.take(torch.arange(39))
-    with pytest.raises(Problem, match="40 images were given with 39 seeds"):
+    with pytest.raises(HardcaseError, match="40 images came with 39 originals"):
         coverage(world.subject, tests, "ssc:pairs=seed-test", seeds=few)
 
 
@@ -99,7 +99,7 @@ def test_a_saved_profile_serves_and_a_foreign_one_does_not(world):
     assert values(coverage(world.subject, world.images, "kmnc", profile=profile)) == values(fresh)
     other = World(training=bars(10)).subject
     other.hash = "another"
-    with pytest.raises(Problem, match="another model"):
+    with pytest.raises(HardcaseError, match="another model"):
         coverage(other, world.images, "kmnc", profile=profile)
 
 
@@ -109,9 +109,9 @@ def test_the_same_criterion_twice(world):
 
 
 def test_mistakes(world):
-    with pytest.raises(Problem, match="needs a profile"):
+    with pytest.raises(HardcaseError, match="needs a profile"):
         coverage(world.subject, world.images, "kmnc")
-    with pytest.raises(Problem, match="no images to measure"):
+    with pytest.raises(HardcaseError, match="no images to measure"):
         coverage(world.subject, world.images.take(torch.arange(0)), "nc")
 
     class Remote:
@@ -120,7 +120,7 @@ def test_mistakes(world):
         def __call__(self, x, taps=None):
             return Answer(torch.zeros(len(x), 3))
 
-    with pytest.raises(Problem, match=r"onnx:net.onnx offers scores"):
+    with pytest.raises(HardcaseError, match=r"onnx:net.onnx offers scores"):
         coverage(Remote(), world.images, "nc")
 
 

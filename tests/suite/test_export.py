@@ -13,7 +13,7 @@ from PIL import Image
 
 from hardcase.cli.main import main
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.results import Run
 from hardcase.suite.export import class_folders, export, table_text
 from hardcase.types import ClassNames
@@ -132,7 +132,7 @@ def test_nothing_is_written_over(tmp_path, to):
     run = made(tmp_path / "run")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
-    with pytest.raises(Problem, match="not empty"):
+    with pytest.raises(HardcaseError, match="not empty"):
         export(run, to, tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
 
@@ -146,12 +146,12 @@ def test_a_failed_export_leaves_nothing(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("hardcase.suite.export.os.replace", full)
-    with pytest.raises(Problem, match="No space left"):
+    with pytest.raises(HardcaseError, match="No space left"):
         export(run, "imagefolder", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["filled", "run"]
 
     monkeypatch.undo()
-    with pytest.raises(Problem, match="imagefolder, hf, fiftyone, npz, csv"):
+    with pytest.raises(HardcaseError, match="imagefolder, hf, fiftyone, npz, csv"):
         export(run, "word", tmp_path / "out")
 
 
@@ -201,5 +201,5 @@ def test_the_command_writes_each_form_and_a_run_without_findings_is_all_well(tmp
     empty = Run(run.folder)
     suite = ElementTree.parse(export(empty, "junit", tmp_path / "a.xml")).getroot()[0]
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("7", "0", "0")
-    with pytest.raises(Problem, match="no findings"):
+    with pytest.raises(HardcaseError, match="no failures"):
         export(empty, "npz", tmp_path / "out")

@@ -10,7 +10,7 @@ from aftermath import verdict, write_run
 import hardcase as hc
 from hardcase.analysis.slices import having, tagged_seeds
 from hardcase.config import DROPPED_LIMITS, RENAMED_LIMITS, LimitsConfig
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.suite import gate as gates
 from hardcase.suite.gate import GateLimits, GateTally, assert_failure_rate, gate, outcome
 from hardcase.testing.toys import toy_images, toy_subject
@@ -61,13 +61,13 @@ def test_what_cannot_be_decided_is_a_problem(tmp_path, judged):
     half = write_run(tmp_path / "half", levels=DARK[:30], found={0: [200]}, complete=False)
     for run, limits, match in (
         (judged, {}, "no limit"),
-        (judged, {"slices": {"dark and purple": 0.1}}, "tag of these seeds"),
+        (judged, {"slices": {"dark and purple": 0.1}}, "tag of these images"),
         (plain, {"accepted_rate": 0.1}, "hardcase judge"),
         (plain, {"witnessed_rate": 0.1}, "witness"),
         (plain, {"risk": 0.1}, "measured"),
         (half, {"accepted_rate": 0.1}, "not complete"),
     ):
-        with pytest.raises(Problem, match=match):
+        with pytest.raises(HardcaseError, match=match):
             gate(run, GateLimits(**limits))
 
 
@@ -153,7 +153,7 @@ def test_known_failures_do_not_count_and_are_listed(tmp_path, judged):
     tally = GateTally(judged, known)
     assert [row["id"] for row in tally.known] == names[:2]
     assert tally.unused == ["nowhere"]
-    with pytest.raises(Problem):
+    with pytest.raises(HardcaseError):
         gates.read_known(tmp_path / "gone.txt")
 
 
@@ -167,14 +167,14 @@ def test_limits_come_from_a_file_with_flags_above():
         ({"slices": {"dark": 2}}, {}, r"limits\.slices\.dark"),
         ({}, {"risk": 5}, r"limits\.risk"),
     ):
-        with pytest.raises(Problem, match=place):
+        with pytest.raises(HardcaseError, match=place):
             GateLimits.of({"limits": section}, **flags)
 
 
 @pytest.mark.parametrize("name", [*RENAMED_LIMITS, *DROPPED_LIMITS])
 def test_limits_of_the_past_are_refused_by_name(name):
     assert name not in LimitsConfig.model_fields
-    with pytest.raises(Problem, match=rf"limits\.{name} is"):
+    with pytest.raises(HardcaseError, match=rf"limits\.{name} is"):
         GateLimits.of({"limits": {name: 0.1}})
 
 
@@ -241,11 +241,11 @@ def test_what_was_not_measured_is_a_problem(measured, tmp_path):
         ({"accepted_rate": 0.1}, "without a search"),
         ({"risk": 0.1, "conditions": "scanner"}, "not measured under the conditions"),
     ):
-        with pytest.raises(Problem, match=match):
+        with pytest.raises(HardcaseError, match=match):
             gate(measured, GateLimits(**limits))
     given = {"method": "none", "conditions": "none", "judge": False}
     plain = hc.run(toy_subject(), toy_images(40), out=tmp_path / "plain", **given)
-    with pytest.raises(Problem, match="without declared conditions"):
+    with pytest.raises(HardcaseError, match="without declared conditions"):
         gate(plain, GateLimits(risk=0.1))
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import hardcase as hc
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.suite.measured import bounds_by_ties, measured_beside, measured_rows, paired_rates
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -57,14 +57,14 @@ def test_an_image_that_is_missing_before_the_end_may_fail(runs, tmp_path):
 def test_other_samples_and_other_labels_are_no_pair(runs, tmp_path):
     whole, _ = runs
     other = hc.run(toy_subject(), toy_images(60), out=tmp_path / "seed", seed=1, **GIVEN)
-    with pytest.raises(Problem, match="seed of the samples: 1, there 0"):
+    with pytest.raises(HardcaseError, match="seed of the samples: 1, there 0"):
         paired_rates(other, whole)
     wide = {**GIVEN, "conditions": {"shift": "±31 %"}}
     wider = hc.run(toy_subject(), toy_images(60), out=tmp_path / "wide", **wide)
-    with pytest.raises(Problem, match="conditions: shift ±31 %, there ±30 %"):
+    with pytest.raises(HardcaseError, match="conditions: shift ±31 %, there ±30 %"):
         paired_rates(wider, whole)
     images = toy_images(60)
     images.y[:] = images.y.roll(1)
     labelled = hc.run(toy_subject(), images, out=tmp_path / "y", allow_low_accuracy=True, **GIVEN)
-    with pytest.raises(Problem, match="other labels"):
+    with pytest.raises(HardcaseError, match="other labels"):
         paired_rates(labelled, whole)

@@ -7,7 +7,7 @@ import torch
 from aftermath import subject, verdict, write_run
 
 from hardcase.analysis.references import excess
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.verify import REGRESSION, write_side_file
 from hardcase.statistics import mcnemar
 from hardcase.suite.replay import _another_training, against_nulls, nearest, replay, stored_excess
@@ -54,7 +54,7 @@ def test_accepted_ones_are_counted_apart(tmp_path):
 def test_other_kinds_are_not_replayed_and_nothing_is_a_problem(tmp_path):
     run = write_run(tmp_path / "run", levels=LEVELS, found={0: [140], 1: [150]}, kind=[0, 1])
     assert replay(run, subject()).summary()["tests"] == 1
-    with pytest.raises(Problem, match="no failing findings"):
+    with pytest.raises(HardcaseError, match="no failures to"):
         replay(write_run(tmp_path / "empty", levels=LEVELS, found={}), subject())
 
 
@@ -76,7 +76,7 @@ def test_attempted_seeds_count_and_a_run_without_a_version_before_is_refused(tmp
     assert min(said.values()) == run.findings["distance"][0].as_py()
     text = 'model = "zoo:lenet5"\ndata = "mnist5k"\nmethod = "pgd"\n'
     (run.folder / "config.toml").write_text(text)
-    with pytest.raises(Problem, match="did not search for regressions"):
+    with pytest.raises(HardcaseError, match="did not search for regressions"):
         against_nulls(run)
 
 

@@ -5,7 +5,7 @@ import torch
 from aftermath import subject, write_run
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.suite.shrink import shrink
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
@@ -84,12 +84,12 @@ def test_what_is_known_of_the_seeds_reaches_the_space(tmp_path):
 
 def test_nothing_to_shrink_is_a_problem(tmp_path):
     run = write_run(tmp_path / "run", levels=LEVELS, found={0: [140]})
-    with pytest.raises(Problem, match="fails none of the 1 stored failures"):
+    with pytest.raises(HardcaseError, match="fails none of the 1 stored failures"):
         shrink(run, subject(0.9), tmp_path / "small")
-    with pytest.raises(Problem, match="not empty"):
+    with pytest.raises(HardcaseError, match="not empty"):
         shrink(run, subject(), tmp_path / "run")
     empty = write_run(tmp_path / "empty", levels=LEVELS, found={})
-    with pytest.raises(Problem, match="no failing findings"):
+    with pytest.raises(HardcaseError, match="no failures to"):
         shrink(empty, subject(), tmp_path / "small")
     assert not (tmp_path / "small").exists()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import world
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.folder import Store
 from hardcase.runs.start import resume, start
 
@@ -74,7 +74,9 @@ def test_a_driver_that_is_stopped_goes_on_elsewhere(tmp_path, cluster, whole):
 @pytest.mark.long
 def test_an_error_on_the_cluster_is_told(tmp_path, cluster, whole):
     source = world.of(world.Failing, os.getpid())
-    with pytest.raises(Problem, match=r"shard \d could not be searched: UnsendableError: of no"):
+    with pytest.raises(
+        HardcaseError, match=r"shard \d could not be searched: UnsendableError: of no"
+    ):
         start(world.plan(source, cluster="auto"), tmp_path / "run")
     resume(world.plan(), tmp_path / "run")
     assert world.left(tmp_path / "run") == world.left(whole)
@@ -82,7 +84,7 @@ def test_an_error_on_the_cluster_is_told(tmp_path, cluster, whole):
 
 @pytest.mark.parametrize("where", ["", "local", "local:0", "local:many", "ftp://host"])
 def test_a_place_that_is_none_is_told_before_a_folder_is_made(tmp_path, where):
-    with pytest.raises(Problem, match="it is auto, ray://HOST:PORT or local:N"):
+    with pytest.raises(HardcaseError, match="it is auto, ray://HOST:PORT or local:N"):
         start(world.plan(cluster=where), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

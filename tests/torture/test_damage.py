@@ -14,7 +14,7 @@ import pytest
 import torch
 import world
 
-from hardcase.errors import INTERNAL, USAGE, Problem
+from hardcase.errors import INTERNAL, USAGE, HardcaseError
 from hardcase.report import report
 from hardcase.runs.files import locked
 from hardcase.runs.folder import Store
@@ -140,7 +140,7 @@ def test_a_failing_device_or_library_leaves_a_run_that_goes_on(tmp_path, whole):
     }
     for number, (message, words) in enumerate(causes.items()):
         run, error = tmp_path / f"run-{number}", RuntimeError(message)
-        with pytest.raises(Problem, match=words) as caught:
+        with pytest.raises(HardcaseError, match=words) as caught:
             start(world.plan(world.of(world.Failing, None, error, 45)), run)
         assert caught.value.code == INTERNAL
         assert 0 < len(Store.open(run).done()) < 6
@@ -158,7 +158,9 @@ def test_an_exception_of_the_users_model_is_told_as_such(tmp_path, whole):
             raise KeyError("no such pixel")
 
     handle = subject.net.register_forward_pre_hook(grumpy)
-    with pytest.raises(Problem, match=r"raised KeyError: 'no such pixel', in shard \d") as caught:
+    with pytest.raises(
+        HardcaseError, match=r"raised KeyError: 'no such pixel', in shard \d"
+    ) as caught:
         start(world.plan(lambda: world.campaign(subject)), tmp_path / "run")
     assert caught.value.code == USAGE
     handle.remove()
@@ -180,7 +182,7 @@ def test_out_of_memory_halves_the_calls_and_changes_nothing(tmp_path):
 
 def test_a_second_writer_is_told_who_is_there_and_a_killed_one_frees_the_folder(stopped, tmp_path):
     who = rf"another process is writing to .*: process {os.getpid()}"
-    with locked(stopped), pytest.raises(Problem, match=who) as caught:
+    with locked(stopped), pytest.raises(HardcaseError, match=who) as caught:
         resume(world.plan(), stopped)
     assert caught.value.code == USAGE
     world.go(stopped)
@@ -211,7 +213,7 @@ def test_a_real_disk_that_is_full(tmp_path, whole):
         pytest.skip("file systems cannot be mounted here")
     try:
         (small / "ballast").write_bytes(bytes(60_000))
-        with pytest.raises(Problem, match="No space left on device"):
+        with pytest.raises(HardcaseError, match="No space left on device"):
             start(world.plan(), small / "run")
         (small / "ballast").unlink()
         subprocess.run(["mount", "-o", "remount,size=1m", str(small)], check=True)
@@ -228,7 +230,7 @@ def test_a_report_that_is_killed_while_it_is_written(whole, finished):
 
     try:
         disk.fault(full)
-        with pytest.raises(Problem, match="No space left"):
+        with pytest.raises(HardcaseError, match="No space left"):
             report(Run(finished))
     finally:
         disk.whole()

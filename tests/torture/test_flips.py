@@ -10,7 +10,7 @@ import pytest
 import world
 
 import hardcase as hc
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.verdicts import judge
 from hardcase.report import report
 from hardcase.runs.results import Run
@@ -60,7 +60,7 @@ def believed(folder):
     """Whether a reader takes the run for sound."""
     try:
         return Run(folder).verification.state == "verified"
-    except Problem:
+    except HardcaseError:
         return False
 
 
@@ -150,7 +150,7 @@ def test_a_damaged_run_is_refused_by_the_gate_and_marked_in_the_report(tmp_path,
         (finished / "run.json").write_text(record.replace('"method": "pgd"', '"method": "talk"'))
     stored = Run(finished)
     assert stored.verification.state == "damaged"
-    with pytest.raises(Problem, match="a gate decides on verified runs only"):
+    with pytest.raises(HardcaseError, match="a gate decides on verified runs only"):
         gate(stored, GateLimits(accepted_rate=1.0))
     if trick == "record edited":
         page = report(stored, out=tmp_path / "report").read_text()
@@ -161,7 +161,7 @@ def test_a_damaged_run_is_refused_by_the_gate_and_marked_in_the_report(tmp_path,
 def test_no_verb_gives_a_damaged_record_a_right_checksum(entry, finished):
     text = (finished / "run.json").read_text()
     (finished / "run.json").write_text(text.replace(entry, f"{entry}9", 1))
-    with pytest.raises(Problem, match=r"run\.json is damaged"):
+    with pytest.raises(HardcaseError, match=r"run\.json is damaged"):
         judge(finished, by=world.trusting)
     assert Run(finished).verification.state == "damaged"
     reopen(finished)

@@ -22,7 +22,7 @@ import world
 
 from hardcase.cli.main import VERBS, _function, main
 from hardcase.data import public
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.files import checked_json
 from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity, remember
@@ -333,7 +333,7 @@ def here(tmp_path, monkeypatch):
 
     def loader(name, *settings, **more):
         asked.append(name)
-        raise Problem("asked")
+        raise HardcaseError("asked")
 
     monkeypatch.setattr(hubs, "LOADERS", dict.fromkeys(hubs.LOADERS, loader))
     monkeypatch.setattr(public, "collect", lambda wanted, route, source: asked.append(route.name))
@@ -399,7 +399,7 @@ def test_a_folder_that_is_moved_under_a_run_stops_it(tmp_path, stored):
             if progress.done == 2 and folder.exists():
                 folder.rename(tmp_path / "elsewhere")
 
-    with pytest.raises(Problem, match="was moved, deleted or exchanged"):
+    with pytest.raises(HardcaseError, match="was moved, deleted or exchanged"):
         start(world.plan(), folder, Mover())
     assert not folder.exists()
     world.go(tmp_path / "elsewhere")

@@ -14,7 +14,7 @@ import hardcase as hc
 from hardcase.campaign.record import parse_keep
 from hardcase.config import parse
 from hardcase.context import Context
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import Subject
 from hardcase.runs import identity
 from hardcase.runs.folder import Store
@@ -86,7 +86,7 @@ SWAPS = {
 @pytest.mark.parametrize("what", SWAPS)
 def test_a_swapped_ingredient_is_named(what, finished):
     changes, words = SWAPS[what]
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         resume(plan(**{"seeds": 8, **changes}), finished)
     assert words in caught.value.what
 
@@ -101,7 +101,7 @@ MACHINE = {"hardcase": ("VERSION", "0.0.0"), "tile": ("TILE", 7), "torch": ("met
 @pytest.mark.parametrize("name", MACHINE)
 def test_another_machine_or_version_is_named(whole, monkeypatch, name):
     monkeypatch.setattr(identity, *MACHINE[name])
-    with pytest.raises(Problem, match=rf"the {name} \(.*, then .*\) is not the one"):
+    with pytest.raises(HardcaseError, match=rf"the {name} \(.*, then .*\) is not the one"):
         resume(plan(seeds=8), whole)
 
 
@@ -129,7 +129,7 @@ def test_a_run_without_identity_does_not_go_on(finished):
     record = store.record()
     del record["phases"]["search"]["identity"]
     store.write_record(record)
-    with pytest.raises(Problem, match="does not say which ingredients"):
+    with pytest.raises(HardcaseError, match="does not say which ingredients"):
         resume(plan(seeds=8), finished)
 
 
@@ -319,5 +319,5 @@ def test_a_disk_that_spoils_what_it_stores_ends_the_run(tmp_path, monkeypatch):
             path.write_bytes(path.read_bytes()[:-9])
 
     monkeypatch.setattr(Store, "put", spoiling)
-    with pytest.raises(Problem, match=r"part-00001\.parquet is damaged"):
+    with pytest.raises(HardcaseError, match=r"part-00001\.parquet is damaged"):
         start(plan(seeds=8), tmp_path / "run")

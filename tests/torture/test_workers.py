@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import world
 
-from hardcase.errors import INTERNAL, Problem
+from hardcase.errors import INTERNAL, HardcaseError
 from hardcase.runs.folder import Store
 from hardcase.runs.start import start
 from hardcase.runs.workers import gpus
@@ -68,7 +68,7 @@ def test_a_killed_workers_shard_is_run_again(tmp_path, whole):
 def test_workers_that_always_die_end_the_run_and_what_was_found_stays(tmp_path, whole, monkeypatch):
     monkeypatch.setattr("hardcase.runs.workers.PATIENCE", 1)
     deadly = world.of(world.Dangerous, tmp_path, os.getpid(), 2, 10**6)
-    with pytest.raises(Problem, match="again and again") as caught:
+    with pytest.raises(HardcaseError, match="again and again") as caught:
         start(world.plan(deadly, workers=2), tmp_path / "run")
     assert caught.value.code == INTERNAL
     world.goes_on(tmp_path / "run", whole)
@@ -76,7 +76,9 @@ def test_workers_that_always_die_end_the_run_and_what_was_found_stays(tmp_path, 
 
 def test_an_error_in_a_worker_is_told_and_finished_shards_stay(tmp_path, whole):
     source = world.of(world.Failing, os.getpid())
-    with pytest.raises(Problem, match=r"shard \d could not be searched: UnsendableError: of no"):
+    with pytest.raises(
+        HardcaseError, match=r"shard \d could not be searched: UnsendableError: of no"
+    ):
         start(world.plan(source, workers=2), tmp_path / "run")
     assert len(Store.open(tmp_path / "run").done()) >= 1
     assert "UnsendableError" in (tmp_path / "run/log.txt").read_text()
@@ -84,7 +86,7 @@ def test_an_error_in_a_worker_is_told_and_finished_shards_stay(tmp_path, whole):
 
 
 def test_what_cannot_be_sent_is_told_before_anything_is_searched(tmp_path):
-    with pytest.raises(Problem, match="cannot be sent to worker processes"):
+    with pytest.raises(HardcaseError, match="cannot be sent to worker processes"):
         start(world.plan(lambda: world.campaign(), workers=2), tmp_path / "run")
 
 

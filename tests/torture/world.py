@@ -16,7 +16,7 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 import torch
 
 from hardcase.campaign.record import Campaign, parse_keep
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.runs.plan import Plan
@@ -183,7 +183,7 @@ def go(folder, **changes):
     notes = Notes()
     try:
         resume(plan(**changes), folder, notes)
-    except Problem as problem:
+    except HardcaseError as problem:
         if "not a run folder" not in str(problem) and "nothing to go on with" not in str(problem):
             raise
         start(plan(**changes), folder, notes)
@@ -223,7 +223,7 @@ def child(work):
     try:
         work()
         code = 0
-    except Problem:
+    except HardcaseError:
         code = PROBLEM
     except BaseException as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")

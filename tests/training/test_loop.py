@@ -10,7 +10,7 @@ import torch
 from played_device import PlayedDevice
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import named_randomness
 from hardcase.training import cards
 from hardcase.training.cards import OPTIMISERS, SCHEDULES, TrainingRecipe, geometry, load_card
@@ -100,11 +100,11 @@ def test_a_dead_network_and_a_loss_that_is_not_a_number_stop_the_training():
     def lost(trained, *_):
         return trained[1].weight.sum() * torch.nan
 
-    with pytest.raises(Problem, match="the loss became nan by step 1"):
+    with pytest.raises(HardcaseError, match="the loss became nan by step 1"):
         fit(net(), bars(), replace(classify(3), loss=lost), RECIPE, seed=0)
     dead = net()
     nn.init.constant_(dead[1].bias, -1e6)
-    with pytest.raises(Problem, match="one and the same answer for 120 different images"):
+    with pytest.raises(HardcaseError, match="one and the same answer for 120 different images"):
         fit(dead, bars(), classify(3), RECIPE, seed=0)
 
 
@@ -125,10 +125,10 @@ def test_learning_nothing_is_said_not_hidden(caplog):
 def test_a_recipe_that_cannot_be_is_refused():
     unknown = {"optimiser": "adm", "schedule": "cosin", "augment": "shfit"}
     for kind, name in unknown.items():
-        with pytest.raises(Problem, match=f"no {kind.replace('ment', 'mentation')} '{name}'"):
+        with pytest.raises(HardcaseError, match=f"no {kind.replace('ment', 'mentation')} '{name}'"):
             fitted(recipe=replace(RECIPE, **{kind: name}))
     for change in ({"epochs": 0}, {"batch": 0}, {"lr": 0.0}, {"lr": float("nan")}):
-        with pytest.raises(Problem, match="at least one epoch"):
+        with pytest.raises(HardcaseError, match="at least one epoch"):
             replace(RECIPE, **change)
 
 
@@ -184,7 +184,7 @@ def test_every_step_is_taken_at_the_rate_of_its_schedule(monkeypatch):
 
 
 def refused(train, test, message):
-    with pytest.raises(Problem, match=message):
+    with pytest.raises(HardcaseError, match=message):
         geometry(train, test)
 
 
@@ -279,9 +279,9 @@ def test_two_that_train_at_once_both_succeed_with_the_same_network(cache):
 
 def test_a_failed_training_leaves_nothing(cache):
     def fail(trained):
-        raise Problem("no")
+        raise HardcaseError("no")
 
-    with pytest.raises(Problem, match="no"):
+    with pytest.raises(HardcaseError, match="no"):
         kept(train=fail)
     assert list((cache / "networks").iterdir()) == []
 
@@ -310,7 +310,7 @@ def test_a_damaged_cache_names_the_file_and_what_to_delete(cache, named, spoil):
     (folder / named).unlink()
     if spoil:
         (folder / named).write_bytes(spoil(raw))
-    with pytest.raises(Problem) as told:
+    with pytest.raises(HardcaseError) as told:
         kept()
     assert named in told.value.what
     assert str(folder) in str(told.value)
@@ -321,7 +321,7 @@ def test_a_damaged_cache_names_the_file_and_what_to_delete(cache, named, spoil):
 
 
 def test_a_folder_without_a_network_is_told_without_asking_to_delete_it(tmp_path):
-    with pytest.raises(Problem, match="there is no trained network in") as told:
+    with pytest.raises(HardcaseError, match="there is no trained network in") as told:
         load_card(tmp_path, lambda config: net(), kind="toy")
     assert told.value.fix == ""
 
@@ -330,11 +330,13 @@ def test_a_network_made_from_other_data_or_of_another_kind_is_refused(cache):
     kept()
     folder = only_folder(cache)
     assert load_card(folder, lambda config: net(), kind="toy", data="d1")[1]["data"] == "d1"
-    with pytest.raises(Problem, match="trained on other data: its card says d1, asked for is d2"):
+    with pytest.raises(
+        HardcaseError, match="trained on other data: its card says d1, asked for is d2"
+    ):
         load_card(folder, lambda config: net(), kind="toy", data="d2")
-    with pytest.raises(Problem, match="describes a toy, not a vae"):
+    with pytest.raises(HardcaseError, match="describes a toy, not a vae"):
         load_card(folder, lambda config: net(), kind="vae")
-    with pytest.raises(Problem, match=r"weights\.safetensors cannot be used"):
+    with pytest.raises(HardcaseError, match=r"weights\.safetensors cannot be used"):
         load_card(folder, lambda config: nn.Linear(2, 2), kind="toy")
 
 
@@ -343,7 +345,7 @@ def test_a_cache_that_cannot_be_written_is_told_before_training(tmp_path, monkey
     blocked.write_text("")
     monkeypatch.setenv("HARDCASE_CACHE", str(blocked))
     calls = []
-    with pytest.raises(Problem, match="cannot write"):
+    with pytest.raises(HardcaseError, match="cannot write"):
         kept(calls=calls)
     assert calls == []
 

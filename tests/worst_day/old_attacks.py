@@ -526,12 +526,12 @@ def a_change_brings_its_own_margin():
 # --- crashes and hangs
 
 
-@attack("crashes", "exit 3: error: something unforeseen: ValueError: no ...")
+@attack("crashes", "exit 3: error: internal error: ValueError: no ...")
 def a_sampler_raises():
     return sampled("raise ValueError('no')", "s.py:draw")
 
 
-@attack("crashes", "exit 3: error: something unforeseen: SystemExit: 0 ...")
+@attack("crashes", "exit 3: error: internal error: SystemExit: 0 ...")
 def a_sampler_exits():
     return sampled("import sys; sys.exit(0)", "s.py:draw")
 

@@ -10,7 +10,7 @@ import world
 
 import hardcase as hc
 from hardcase.campaign.record import Campaign
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods import sinvad_code
 from hardcase.models.adapters import Cached, LabelOnly, Retrying
 from hardcase.models.subject import Subject
@@ -58,7 +58,7 @@ def test_another_behaviour_of_any_network_is_refused(tmp_path, monkeypatch, role
     kind, name = (SwitchedAutoencoder, "shift") if role == "generator" else (Switched, "bias")
     monkeypatch.setattr(kind, name, max(size, 1e-4) if role == "generator" else size)
     told = role if role == "generator" else f"{role} 1"
-    with pytest.raises(Problem, match=rf"the {told} answers \d of \d images differently"):
+    with pytest.raises(HardcaseError, match=rf"the {told} answers \d of \d images differently"):
         resume(plan, tmp_path / "run")
 
 
@@ -132,7 +132,7 @@ def test_a_server_that_changes_under_way_stops_the_run_at_the_last_good_shard(tm
             return real(array, binary=binary)
 
         server.packed = packed
-        with pytest.raises(Problem, match=r"differently|another order") as caught:
+        with pytest.raises(HardcaseError, match=r"differently|another order") as caught:
             begin(server, tmp_path / "run", watcher)
         assert caught.value.code == 2
     stored = sorted((tmp_path / "run/findings").glob("part-*.parquet"))
@@ -158,7 +158,7 @@ def test_a_judge_that_says_something_else_than_before_is_refused(user, monkeypat
     kept = (user / "out/run.json").read_bytes()
     monkeypatch.setenv("MOOD", "strict")
     code, said = command(words)
-    assert (code, "something else of 6 of 6 findings" in said) == (2, True)
+    assert (code, "something else of 6 of 6 failures" in said) == (2, True)
     assert (user / "out/run.json").read_bytes() == kept
     assert command(f"{words} --allow-changes")[0] == 0
     assert json.loads((user / "out/run.json").read_text())["judge"]["moved"] == 6
@@ -167,7 +167,7 @@ def test_a_judge_that_says_something_else_than_before_is_refused(user, monkeypat
     monkeypatch.setenv("MKL_CBWR", "AUTO")
     code, said = command(words)
     assert code == 0, "bits are not promised: it is marked and said"
-    assert "something else of 6 of 6 findings" in said
+    assert "something else of 6 of 6 failures" in said
 
 
 SHARP = """

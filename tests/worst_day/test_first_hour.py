@@ -15,7 +15,7 @@ from torch import nn
 from hardcase.cli import inspect
 from hardcase.config import parse
 from hardcase.context import Context
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models import witnesses
 from hardcase.models.adapters import LabelOnly
 from hardcase.models.health import check
@@ -135,7 +135,7 @@ def test_one_class_tells_nothing_of_normalisation_and_gets_its_own_advice():
     one = images.take((images.y == 2).nonzero().squeeze(1))
     assert settled(nn.Sequential(nn.Flatten(), nn.Linear(64, 4)), one) is None
     alone = replace(one, classes=(one.classes[2],), y=torch.zeros_like(one.y))
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HardcaseError) as caught:
         check(toy_subject(), alone)
     said = str(caught.value)
     assert "All images are of one class, 'south-west', which is taken for output 0 of 4" in said

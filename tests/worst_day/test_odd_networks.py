@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from hardcase.errors import Problem, Raised, guarded
+from hardcase.errors import HardcaseError, Raised, guarded
 from hardcase.models.health import check, require_gradients
 from hardcase.models.subject import Subject
 from hardcase.registry import resolve
@@ -261,7 +261,7 @@ def test_canaries_see_a_change_of_any_size(size):
     for shard in range(3):
         assert canaries.check({"model": network}, images.take(torch.arange(8)), shard) == 32
     network.net.out.weight.data *= 1 + size
-    with pytest.raises(Problem, match="with how often it was asked"):
+    with pytest.raises(HardcaseError, match="with how often it was asked"):
         canaries.check({"model": network}, images.take(torch.arange(8)), 3)
 
 
@@ -275,7 +275,7 @@ def test_canaries_see_any_clock(period, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: 1e9 + 0.03)
     monkeypatch.setattr(network.net, "forward", lambda x: plain(x).roll(turned(), 1))
     canaries = Canaries.drawn({"model": network}, images, seed=3)
-    with pytest.raises(Problem, match="clock"):  # noqa: PT012 - one of four is enough
+    with pytest.raises(HardcaseError, match="clock"):  # noqa: PT012 - one of four is enough
         for shard in range(4):
             canaries.check({"model": network}, images.take(torch.arange(8)), shard)
 
@@ -312,7 +312,7 @@ def test_methods_that_climb_nothing_need_no_gradients():
             return super().forward(x).detach()
 
     images = toy_images(20)
-    with pytest.raises(Problem, match="gives no gradient"):
+    with pytest.raises(HardcaseError, match="gives no gradient"):
         require_gradients(Subject(Blind()), images, resolve("method", "pgd")())
     require_gradients(toy_subject(), images, pgd())
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hardcase.errors import Problem, Unanswered, cancelled_by, within
+from hardcase.errors import HardcaseError, Unanswered, cancelled_by, within
 from hardcase.plain import parse_toml, read_text
 from hardcase.registry import names
 from tiny import install
@@ -119,7 +119,7 @@ def test_an_own_declaration_may_have_the_form_of_the_packaged_ones(user):
     assert found.ranges["rotation"].why == "a part laid askew"
     assert set(found.ranges) == {"rotation", "defocus"}
     file.write_text('name = "belt"\n[ranges]\nrotation = "±3 deg"\nturn = "±1 deg"\n')
-    with pytest.raises(Problem, match=r"line.toml, line 4: conditions.turn"):
+    with pytest.raises(HardcaseError, match=r"line.toml, line 4: conditions.turn"):
         Conditions.load(str(file))
 
 

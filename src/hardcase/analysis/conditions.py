@@ -29,7 +29,7 @@ from hardcase.conditions.risk import (
     with_pattern,
 )
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.plain import read_plain
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.measured import Measured, Measurement
@@ -84,7 +84,7 @@ def field_shown(run: Run) -> dict[str, Any] | None:
     try:
         sentences = [str(text) for text in stored_field["sentences"]]
         sheet = remade(base64.b64decode(stored_field["sheet"])) if "sheet" in stored_field else None
-    except (LookupError, TypeError, ValueError, Problem):
+    except (LookupError, TypeError, ValueError, HardcaseError):
         return None
     return {"sentences": sentences, "sheet": sheet}
 
@@ -129,13 +129,13 @@ def _shown(measured: Measured, measurement: Measurement, images: ImageSet) -> li
     where = failed.nonzero()
     chosen = where[drawn.pattern[failed].argsort(stable=True)[:SHOWN]]
     of, sample = chosen.unbind(1)
-    some = images.take(open_rows[of]).images()
+    sampled = images.take(open_rows[of]).images()
     codes = drawn.z[of, sample]
     with measurement.arithmetic(), torch.inference_mode():
-        pictures, predicted = _rendered(measurement, some, codes, drawn.pattern[of, sample])
-    labels = some.y.tolist()
+        pictures, predicted = _rendered(measurement, sampled, codes, drawn.pattern[of, sample])
+    labels = sampled.y.tolist()
     words = box.words(codes)
-    facts = zip(some.id, labels, predicted, words, encode_all(some.x), encode_all(pictures))
+    facts = zip(sampled.id, labels, predicted, words, encode_all(sampled.x), encode_all(pictures))
     return [
         {
             "original": name,
@@ -175,7 +175,7 @@ def shown_samples(run: Run) -> list[dict[str, Any]]:
     side_file = read_side_file(run.store, CONDITIONS) or {}
     try:
         return [_checked_sample(row, run) for row in side_file.get("shown", ())]
-    except (LookupError, TypeError, ValueError, AttributeError, Problem):
+    except (LookupError, TypeError, ValueError, AttributeError, HardcaseError):
         return []  # whoever wrote that, it is no sample of this run
 
 

@@ -22,7 +22,7 @@ from hardcase.conditions.box import ConditionBox, condition_box
 from hardcase.conditions.declared import DECLARABLE, Conditions, DeclaredRange
 from hardcase.conditions.worst import WorstCase, bisected
 from hardcase.corruptions import CORRUPTIONS, corruption
-from hardcase.errors import NO_SEEDS, Problem
+from hardcase.errors import NO_SEEDS, HardcaseError
 from hardcase.models.health import answers as first_answers
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import keys_of
@@ -78,7 +78,7 @@ def one_condition(
     """Return what a curve of one condition asks about."""
     box = condition_box(Conditions({name: declared}), shape)
     if box.size != 1:
-        raise Problem(f"{name} has {box.size} coordinates; a curve of one condition has one.")
+        raise HardcaseError(f"{name} has {box.size} coordinates; a curve of one condition has one.")
     return OneCondition(box, keys)
 
 
@@ -137,7 +137,7 @@ def curve(
     """
     _usable(x, y)
     if len(severity) > 1 and not bool((severity.diff() > 0).all()):
-        raise Problem("severities of a curve must rise.", fix="severity.sort().values")
+        raise HardcaseError("severities of a curve must rise.", fix="severity.sort().values")
     levels = [level.expand(len(x)) for level in severity]
     rows = [_failing(_logits(change, subject, x, level, batch), y) for level in levels]
     return Curve(severity, torch.stack(rows))
@@ -234,8 +234,8 @@ def _logits(
 
 def _usable(x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"]) -> None:
     if not len(x) or len(x) != len(y):
-        raise Problem(
-            f"a curve needs seeds with labels; given are {len(x)} images and {len(y)} labels."
+        raise HardcaseError(
+            f"a curve needs images with labels; given are {len(x)} images and {len(y)} labels."
         )
 
 
@@ -289,12 +289,12 @@ def severity_curves(
     right = (first_answers(subject, images, batch).argmax(1) == images.y).to(subject.device)
     usable = right.nonzero().squeeze(1)
     if not len(usable):
-        raise Problem(
+        raise HardcaseError(
             f"{subject.name} classifies none of the {len(images)} images correctly.", code=NO_SEEDS
         )
     keys = keys_of(images.id).to(subject.device)
     if not chosen and worst is None:
-        raise Problem("there is no corruption and no condition to draw a curve of.")
+        raise HardcaseError("there is no corruption and no condition to draw a curve of.")
 
     def answers(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
         return subject(x).logits.clone()
@@ -315,8 +315,8 @@ def severity_curves(
         change = one_condition(f"corruption.{name}", "0..5", images.shape, keys)
         errors[name] = error_rates(change, answers, x, y, batch=batch)
         kind = CORRUPTIONS[name].kind
-        seen = drawn(replace(change, keys=keys[usable]), change.most)
-        rows.append({"corruption": name, "kind": kind, **seen, "error": errors[name]})
+        shown = drawn(replace(change, keys=keys[usable]), change.most)
+        rows.append({"corruption": name, "kind": kind, **shown, "error": errors[name]})
         if progress:
             progress(len(rows), len(chosen))
     scaled = []

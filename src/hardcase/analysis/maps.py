@@ -18,7 +18,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from hardcase.analysis.semantics import MEASURES, Kind, kind_of
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.guides.archive import LEVELS, Archive, Axis, CellGrid, spanned
 from hardcase.objectives import joint
 from hardcase.oracles import Witnessed
@@ -61,7 +61,7 @@ def grid_of(text: str, images: Images) -> CellGrid:
     wanted = [_axis(piece) for piece in text.split(",")]
     names = tuple(name for name, _ in wanted)
     if len(set(names)) < len(names):
-        raise Problem(f"--map {text} names a feature twice.", fix="--map brightness,slant")
+        raise HardcaseError(f"--map {text} names a feature twice.", fix="--map brightness,slant")
     sample = images.sample(count=min(LOOKED, len(images)), seed=0) if len(images) else images
     x = from_bytes(sample.x)
     kind = kind_of(x)
@@ -73,7 +73,7 @@ def grid_of(text: str, images: Images) -> CellGrid:
     values = torch.cat([measure(x[part]) for part in chunks(len(x), TOGETHER)])
     for name, value in zip(names, values.unbind(1)):
         if bool(value.amin() == value.amax()):
-            raise Problem(f"all images have the same {name}: it spans no map.")
+            raise HardcaseError(f"all images have the same {name}: it spans no map.")
     axes = [spanned(name, values[:, i], cells) for i, (name, cells) in enumerate(wanted)]
     return CellGrid(tuple(axes), measure)
 
@@ -81,12 +81,14 @@ def grid_of(text: str, images: Images) -> CellGrid:
 def _axis(text: str) -> tuple[str, int]:
     """A feature and its number of cells."""
     name, _, cells = text.strip().partition(":")
-    known = ALSO.get(name.strip(), name.strip())
+    canonical = ALSO.get(name.strip(), name.strip())
     if not cells:
-        return known, CELLS
+        return canonical, CELLS
     if not cells.isascii() or not cells.isdigit() or not 2 <= int(cells) <= MOST:
-        raise Problem(f"--map {text}: an axis has 2 to {MOST} cells.", fix=f"{known}:{CELLS}")
-    return known, int(cells)
+        raise HardcaseError(
+            f"--map {text}: an axis has 2 to {MOST} cells.", fix=f"{canonical}:{CELLS}"
+        )
+    return canonical, int(cells)
 
 
 def record(grid: CellGrid) -> dict[str, Any]:
@@ -116,7 +118,7 @@ def mapping(method: Method, grid: CellGrid, *, margin: float | None = None) -> M
     """A method as a search that fills a map: its own search for half of the queries at most, then
     `Illumination` with an `Archive`."""
     if method.guides:
-        raise Problem(
+        raise HardcaseError(
             f'method "{method.name}" has a memory of its own, which a map would replace.',
             fix="--method natural, natural-blackbox or sinvad",
         )
@@ -222,7 +224,9 @@ def _visits(run: Run, cells: int) -> list[int]:
             visits = delta["visits"]
             sound = visits.dtype == torch.int64 and visits.shape == total.shape
             if not sound or bool((visits < 0).any()):
-                raise Problem(f"shard {number} of {run.folder} is damaged: its map is another.")
+                raise HardcaseError(
+                    f"shard {number} of {run.folder} is damaged: its map is another."
+                )
             total += visits
     counted: list[int] = total.tolist()
     return counted

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hardcase.cache import named_path
 from hardcase.conditions.risk import rate_of
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.objectives import joint
 from hardcase.oracles import MIN_MARGIN
 from hardcase.runs.measured import Measured
@@ -31,7 +31,7 @@ def beside_runs(run: Run, measured: Measured, folders: Sequence[str]) -> list[di
     """Return how the failure rate of a run compares with those of stored runs, image by image.
 
     Raises:
-        Problem: If one of them was measured under other conditions, or on other images.
+        HardcaseError: If one of them was measured under other conditions, or on other images.
     """
     rows = list[dict[str, Any]]()
     for folder in folders:
@@ -56,14 +56,14 @@ def common_samples(run: Run, measured: Measured, other: Run) -> tuple[Measured, 
     """Return what two runs measured on the same samples of the same images.
 
     Raises:
-        Problem: If there is nothing that both measured.
+        HardcaseError: If there is nothing that both measured.
     """
     if not other.record.get("risk"):
-        raise Problem(
+        raise HardcaseError(
             f"{other.folder} was not measured, so failure rates cannot be compared.",
             fix=f"hardcase resume {other.folder}",
         )
-    here, there = (one.record.get("conditions") or {} for one in (run, other))
+    here, there = (each.record.get("conditions") or {} for each in (run, other))
     lines = [
         f"{key}: {here.get(key)}, there {there.get(key)}"
         for key in {**here, **there}
@@ -76,7 +76,7 @@ def common_samples(run: Run, measured: Measured, other: Run) -> tuple[Measured, 
     elif not lines:
         lines.append("a table or a sampler of conditions gives other values there")
     if lines:
-        raise Problem(
+        raise HardcaseError(
             f"{other.folder} was measured under other conditions, so failure rates cannot be"
             " compared.",
             *lines,
@@ -120,7 +120,7 @@ class Regression:
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         if not probe.peers:
-            raise Problem(
+            raise HardcaseError(
                 "there is no old version among the comparison models.", fix="--baseline MODEL"
             )
         wrong = margin(probe.logits.softmax(1), probe.origin.y) >= self.min_margin
@@ -204,7 +204,7 @@ def changed(
     )
     names = [str(i) for i in range(len(before))] if group is None else list(group)
     if len(names) != len(before):
-        raise Problem(f"{len(names)} groups are named for {len(before)} inputs.")
+        raise HardcaseError(f"{len(names)} groups are named for {len(before)} inputs.")
     balance = dict.fromkeys(names, 0)
     for name, worse in zip(names, (after.long() - before.long()).tolist()):
         balance[name] += worse
@@ -282,15 +282,15 @@ def excess(found: Nearest, nulls: Mapping[str, Nearest], *, rng: torch.Generator
         True
     """
     if not nulls:
-        raise Problem(
+        raise HardcaseError(
             "regressions found by a search mean nothing without a null.",
             "Two trainings of one recipe also differ on inputs that are searched for.",
             fix="the same search with a retraining of the old version, and with the roles swapped",
         )
     seeds = [seed for seed in found if all(seed in null for null in nulls.values())]
     if len(seeds) < 4:
-        raise Problem(
-            f"{len(seeds)} images were attempted by all searches; at least 4 are needed.",
+        raise HardcaseError(
+            f"{len(seeds)} images were searched by all methods; at least 4 are needed.",
             "Two versions that are the same network disagree on no image.",
         )
     near = torch.tensor(

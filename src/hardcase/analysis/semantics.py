@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import chunks, from_bytes, per_row
 
 EMPTY = 1e-6
@@ -254,14 +254,14 @@ def join(*parts: Tags) -> Tags:
     """The tags of the same images, side by side."""
     lengths = {len(part.has) for part in parts}
     if len(lengths) != 1:
-        raise Problem(
+        raise HardcaseError(
             f"tags of {sorted(lengths)} images cannot be joined; they must be of the same images."
         )
     names = tuple(name for part in parts for name in part.names)
     family = tuple(name for part in parts for name in part.family)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise Problem(f"two tags have the name {twice[0]!r}.", fix="rename a column")
+        raise HardcaseError(f"two tags have the name {twice[0]!r}.", fix="rename a column")
     return Tags(names, family, torch.cat([part.has for part in parts], 1))
 
 
@@ -408,7 +408,7 @@ def measure(
         batch: Images measured at once, at most.
     """
     if not len(x):
-        raise Problem("there are no images to tag.")
+        raise HardcaseError("there are no images to tag.")
     size = min(batch, images_together(x.shape))
     return measure_parts(lambda: (x[part] for part in chunks(len(x), size)), kind=kind, table=table)
 
@@ -424,8 +424,8 @@ def measure_parts(
     kind: Kind | Literal["auto"] = "auto",
     table: Mapping[str, Column] | None = None,
 ) -> Tags:
-    """Every tag of images that are given a few at a time; they are asked for once more where the
-    first few are of another kind than most.
+    """Return the tags of images in parts; a second pass follows where the first part is of the
+    rarer kind.
     """
     chosen = kind
     while True:

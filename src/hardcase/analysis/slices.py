@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.analysis.semantics import Tags, images_together, measure_parts
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.results import Run, seed_claims
 from hardcase.statistics import accepted_by, binomial_interval, holm
@@ -200,11 +200,11 @@ def find_slices(
     rules = rules or Rules()
     count = len(failing)
     if not count or len(tags.has) != count:
-        raise Problem(f"tags of {len(tags.has)} images do not fit {count} outcomes.")
+        raise HardcaseError(f"tags of {len(tags.has)} images do not fit {count} outcomes.")
     groups = torch.arange(count) if group is None else group
     number, _ = _groups(groups)
     if len(number) != count:
-        raise Problem(f"{len(number)} groups are named for {count} images.")
+        raise HardcaseError(f"{len(number)} groups are named for {count} images.")
     third = split(groups, strata, seed=seed)
     parts = [(third == i).nonzero().squeeze(1) for i in range(3)]
     rng = Rng.numbered(seed, "representatives", count)
@@ -359,7 +359,7 @@ def slices_of_run(
     rows = [row for row in findings if row["kind"] == "label"]
     if outcome == "accepted":
         if run.verdicts is None:
-            raise Problem(
+            raise HardcaseError(
                 f"no judge has seen the failures of {run.folder}.",
                 fix=f"hardcase judge {run.folder}",
             )
@@ -387,7 +387,7 @@ def having(tags: Tags, seeds: Sequence[str], names: str) -> set[str]:
     wanted = names.split(" and ")
     for name in wanted:
         if name not in tags.names:
-            raise choice("tag of these seeds", name, list(tags.names))
+            raise choice("tag of these images", name, list(tags.names))
     inside = tags.has[:, [tags.names.index(name) for name in wanted]].all(1)
     return {seed for seed, has in zip(seeds, inside.tolist()) if has}
 
@@ -403,7 +403,7 @@ def _attempted(run: Run) -> tuple[list[str], list[int]]:
     """The searched images of a run: their ids, and their rows among its images."""
     names = list(attempted_labels(run))
     if not names:
-        raise Problem(f"{run.folder} has no searched images to look for slices among.")
+        raise HardcaseError(f"{run.folder} has no searched images to look for slices among.")
     return names, [run.seed_rows[name] for name in names]
 
 
@@ -421,9 +421,7 @@ def seeds_of(run: Run, rows: Sequence[int] | None = None) -> Images:
 
 
 def _tags_of(run: Run, rows: Sequence[int]) -> tuple[Tags, list[str]]:
-    """The tags of some images of a run, of which a few are in memory at a time, and digests of
-    their pixels.
-    """
+    """Return the tags of these images of a run, read in parts, and digests of their pixels."""
     contents = list[str]()
 
     def images() -> Iterator[UInt8[Tensor, "m c h w"]]:

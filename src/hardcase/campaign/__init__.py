@@ -1,4 +1,4 @@
-"""One loop for every method: a search walks, `evaluate` does everything else."""
+"""The loop of every method: a search walks, `evaluate` does everything else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.campaign.evaluator import ShardEvaluator as ShardEvaluator
-    from hardcase.campaign.loop import enter as enter, run_shard as run_shard
+    from hardcase.campaign.loop import encode_images as encode_images, run_shard as run_shard
     from hardcase.campaign.record import (
         Campaign as Campaign,
         Counts as Counts,

@@ -4,10 +4,10 @@ A seed is an image and a claim about it: *this is a 7* (classification), *there 
 is none*, *there is a dog here*, *these pixels are road*. Claims are row-aligned tensors in the
 context of images and seeds, so that whoever cuts, shuffles, stores or sends rows takes them along.
 
-A network that makes claims answers in logits: one column per class and one for each way to lose a
-claim (`WAYS`). The column of the claim's class holds its *support*, the column of what is said
-instead holds 0, and all others are `ABSENT`. So the claim is made where the class leads, the logit
-margin is minus the support, and all that reads logits reads claims.
+A network that makes claims answers in logits: a column per class and a column for each way to lose
+a claim (`WAYS`). The column of the claim's class holds its *support*, the column of the answer
+instead holds 0, and all others are `ABSENT`. So the network makes the claim where the class leads,
+the logit margin is minus the support, and all that reads logits reads claims.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ CLAIM_KINDS = ("is", "has", "has-not", "at", "covers")
 PREFIX = "claim_"
 """How the names of a claim's columns begin."""
 CLAIMED = f"{PREFIX}kind"
-"""What is known of rows that make a claim; rows without it are classified."""
+"""Context of rows that make a claim; rows without it are classified."""
 OUTSIDE = 0.1
 """Share of a claim's box or mask that may leave the frame; beyond it nothing is claimed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """One claim per row.
+    """A claim per row.
 
     Args:
         kind: Position in `CLAIM_KINDS`.
         label: The class that is claimed.
         box: Where, as x0, y0, x1, y1 in pixels; only kind ``at`` reads it.
         mask: Which pixels; no pixels where no row claims any.
-        inside: Whether enough of box or mask lies in the frame; elsewhere every claim is kept.
+        inside: Whether enough of box or mask lies in the frame; elsewhere every claim counts as
+            kept.
     """
 
     kind: Int[Tensor, " m"]
@@ -72,10 +73,10 @@ class Claims:
 
     def context(self) -> dict[str, Tensor]:
         """What images or originals keep of claims."""
-        known = {CLAIMED: self.kind, f"{PREFIX}box": self.box}
+        context = {CLAIMED: self.kind, f"{PREFIX}box": self.box}
         if self.mask.shape[1]:
-            known[f"{PREFIX}mask"] = self.mask
-        return known
+            context[f"{PREFIX}mask"] = self.mask
+        return context
 
     def take(self, rows: Tensor | slice) -> Claims:
         return Claims(
@@ -110,19 +111,19 @@ class Claims:
         """The same claims about images that are read at other places."""
         from hardcase.claims.boxes import moved_boxes, moved_masks
 
-        box, seen = moved_boxes(self.box, places)
+        box, visible = moved_boxes(self.box, places)
         held = self.kind != CLAIM_KINDS.index("at")
-        inside = held | (seen >= 1 - OUTSIDE)
+        inside = held | (visible >= 1 - OUTSIDE)
         mask = self.mask
         if mask.shape[1]:
-            mask, seen = moved_masks(mask, places)
+            mask, visible = moved_masks(mask, places)
             held = self.kind != CLAIM_KINDS.index("covers")
-            inside = inside & (held | (seen >= 1 - OUTSIDE))
+            inside = inside & (held | (visible >= 1 - OUTSIDE))
         return replace(self, box=box, mask=mask, inside=self.inside & inside)
 
 
 def claim_context(context: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of what is known of rows, what is about their claims."""
+    """The part of the rows' context that describes their claims."""
     return {name: value for name, value in context.items() if name.startswith(PREFIX)}
 
 

@@ -1,10 +1,10 @@
 """Searching on a device, where launching a call takes longer than computing it.
 
-Every call of a network has one constant tile of rows there. Queries of small networks are captured
-once and replayed as graphs, several tiles side by side on streams (`hardcase.graphs`). Seeds end
-one by one, and the last of a shard are asked about in tiles that are nearly empty. So shards share
-tiles (`search_together`): each waits wherever it asks; when all that run wait, their rows are asked
-about in one call, and the next shard begins where a tile has room for it. A row's numbers never
+There every call of a network has a constant number of rows, a tile. Queries of small networks are
+captured once and replayed as graphs, several tiles side by side on streams (`hardcase.graphs`).
+Seeds end at different times, so the last of a shard would fill nearly empty tiles. So shards share
+tiles (`search_together`): each waits at its queries; when all running shards wait, their rows go
+into the same call, and the next shard begins where a tile has room for it. A row's numbers never
 depend on its neighbours in a tile, so nothing that a search finds depends on any of this.
 """
 
@@ -51,7 +51,8 @@ _replays: WeakKeyDictionary[Campaign, CapturedCalls] = WeakKeyDictionary()
 
 
 class DeviceExecutor:
-    """Shards that share tiles where nothing forbids it; one is packed while the next computes."""
+    """Shards that share tiles where nothing forbids it: a tile is packed while the next
+    computes."""
 
     def __init__(self, campaign: Campaign) -> None:
         self.campaign = campaign
@@ -78,7 +79,7 @@ class DeviceExecutor:
 
 
 class ReplayedQuery(Query):
-    """A query of one shard, or of several together, that is replayed by captured calls."""
+    """A query of a shard, or of joined shards, that is replayed by captured calls."""
 
     def __init__(self, campaign: Campaign, seeds: Seeds, guides: Sequence[Guide] = ()) -> None:
         super().__init__(campaign, seeds, guides)
@@ -102,8 +103,8 @@ class ReplayedQuery(Query):
         return super().__call__(z, rows, targets, graded=graded, seeds=seeds)
 
     def _streams(self) -> int:
-        """How many tiles are replayed side by side; 0: none, for only small calls of one shape can
-        be, of networks alone, of which nobody learns anything.
+        """How many tiles are replayed side by side; 0: none, as a graph holds small calls of
+        a constant shape only, without guides and taps, of models with gradients.
         """
         device = self.campaign.subject.device
         constant = (
@@ -111,7 +112,7 @@ class ReplayedQuery(Query):
             and tile_in_use(device.type) is not None
             and not self.guides
             and not any(self.taps)
-            and all(one.offers == "gradients" for one in self.everybody)
+            and all(network.offers == "gradients" for network in self.networks)
         )
         size = self.tile * max(1, self.seeds.x[:1].numel())
         if not constant or size > LARGE:
@@ -127,54 +128,56 @@ class ReplayedQuery(Query):
         graded: bool,
         streams: int = 1,
     ) -> CapturedCall | None:
-        """The call of one tile, or of several side by side, as a graph."""
+        """The call of a tile, or of tiles side by side, as a graph."""
         names = [name for name, _ in self._tables()]
         tables = [table for _, table in self._tables()]
-        shapes = [(one.dtype, *one.shape[1:]) for one in (z, *tables, *targets.values())]
+        shapes = [(tensor.dtype, *tensor.shape[1:]) for tensor in (z, *tables, *targets.values())]
+        # A graph is valid for one combination only: shapes and types of all inputs, gradient or
+        # not, and the arithmetic that was set when it was captured.
         kind = (graded, streams, self.tile, *names, *targets, *shapes, *arithmetic())
-        known = _replays.setdefault(self.campaign, CapturedCalls())
-        if kind not in known:
+        calls = _replays.setdefault(self.campaign, CapturedCalls())
+        if kind not in calls:
 
             def call(z: Tensor, *given: Tensor) -> list[Tensor]:
-                own = dict(zip(names, given))
-                z0, x, y, number = (own.pop(name) for name in SEED_FIELDS)
+                columns = dict(zip(names, given))
+                z0, x, y, number = (columns.pop(name) for name in SEED_FIELDS)
                 evaluation = super(ReplayedQuery, self).__call__(
                     z,
                     torch.arange(len(z), device=z.device),
                     dict(zip(targets, given[len(names) :])),
                     graded=graded,
-                    seeds=Seeds(z0, x, y, number, own),
+                    seeds=Seeds(z0, x, y, number, columns),
                 )
                 probe = evaluation.probe
-                told = [probe.z, probe.x, probe.logits, evaluation.score, evaluation.slope]
-                return [*told, *probe.peers, *probe.witnesses]
+                answers = [probe.z, probe.x, probe.logits, evaluation.score, evaluation.gradient]
+                return [*answers, *probe.peers, *probe.witnesses]
 
             size = self.tile * streams
             seeds = [pad_rows(table[rows[:size]], size) for table in tables]
-            mine, *aligned = (pad_rows(one[:size], size) for one in (z, *targets.values()))
-            known[kind] = captured(side_by_side(call, streams), mine, *seeds, *aligned)
-        return known[kind]
+            mine, *aligned = (pad_rows(tensor[:size], size) for tensor in (z, *targets.values()))
+            calls[kind] = captured(side_by_side(call, streams), mine, *seeds, *aligned)
+        return calls[kind]
 
     def _replayed(
         self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets, *, graded: bool
     ) -> Evaluation | None:
         """As a call, by tiles that were captured; None where they cannot be."""
-        one = self._replay(z, rows, targets, graded=graded)
-        if one is None:
+        first_outputs = self._replay(z, rows, targets, graded=graded)
+        if first_outputs is None:
             return None
         wide = self.tile * self.streams
-        several = None
+        joined = None
         if self.streams > 1 and len(rows) >= wide:
-            several = self._replay(z, rows, targets, graded=graded, streams=self.streams)
-        whole = 0 if several is None else len(rows) // wide * wide
-        found = [out.new_empty(len(rows), *out.shape[1:]) for out in one.out]
+            joined = self._replay(z, rows, targets, graded=graded, streams=self.streams)
+        covered = 0 if joined is None else len(rows) // wide * wide
+        outputs = [out.new_empty(len(rows), *out.shape[1:]) for out in first_outputs.out]
         tables = [table for _, table in self._tables()]
-        rest = range(whole, len(rows), self.tile)
+        rest = range(covered, len(rows), self.tile)
         single = (slice(at, min(at + self.tile, len(rows))) for at in rest)
         # Wide calls replay several tiles on streams of their own, side by side; what is left goes
         # tile by tile. Both have the constant tile inside, so the bits do not depend on the split.
-        for part in (*chunks(whole, wide), *single):
-            replay = several if several is not None and part.start < whole else one
+        for part in (*chunks(covered, wide), *single):
+            replay = joined if joined is not None and part.start < covered else first_outputs
             count = part.stop - part.start
             # what a smaller last tile leaves of the one before is computed again, and not read
             places = [place[:count] for place in replay.inputs]
@@ -184,9 +187,9 @@ class ReplayedQuery(Query):
             for place, value in zip(places[1 + len(tables) :], targets.values()):
                 place.copy_(value[part])
             replay()
-            for column, out in zip(found, replay.out):
+            for column, out in zip(outputs, replay.out):
                 column[part] = out[:count]
-        code, x, logits, score, slope, *others = found
+        code, x, logits, score, gradient, *others = outputs
         peers = len(self.models) - 1
         probe = Probe(
             z=code,
@@ -198,10 +201,10 @@ class ReplayedQuery(Query):
             targets=targets,
             guides=self.guides,
         )
-        return Evaluation(probe, score, slope)
+        return Evaluation(probe, score, gradient)
 
     def _tables(self) -> list[tuple[str, Tensor]]:
-        """What is known of every seed, by name."""
+        """The tensors of every seed, by name."""
         return [
             *((name, getattr(self.seeds, name)) for name in SEED_FIELDS),
             *self.seeds.context.items(),
@@ -233,7 +236,7 @@ def search_together(
             while True:
                 while (
                     len(running) < MAX_SHARDS_IN_FLIGHT
-                    and sum(len(one.rows) for one in running) < tile
+                    and sum(len(shard.rows) for shard in running) < tile
                 ):
                     search = next(fresh, None)
                     if search is None:
@@ -249,15 +252,15 @@ def search_together(
                 # Row numbers of a query are those of the shards that were joined, so any change of
                 # the party means a new query. What it has measured (calls, batch) is carried over.
                 if query is None or running != joined:
-                    query = _joined_query(campaign, [one.seeds for one in running], query)
+                    query = _joined_query(campaign, [shard.seeds for shard in running], query)
                     joined = list(running)
                 # Every shard now waits at its next question. All are asked in as few tiles as they
                 # fill, and each goes on with its part: the order of threads cannot change what any
                 # of them is told.
                 for thread, answer in _answers(query, running):
                     thread.resume(answer)
-                ended = [one for one in running if one.ended]
-                running = [one for one in running if not one.ended]
+                ended = [shard for shard in running if shard.ended]
+                running = [shard for shard in running if not shard.ended]
                 for thread in ended:
                     yield thread.result()
         finally:
@@ -282,7 +285,7 @@ def _answers(
     """Ask for all that wait, those together who want the same; hand back what is whose."""
     first = dict[ShardThread[Found], int]()
     for thread in running:
-        first[thread] = sum(len(one.seeds) for one in first)
+        first[thread] = sum(len(waiting.seeds) for waiting in first)
     kinds = dict[tuple[object, ...], list[ShardThread[Found]]]()
     for thread in running:
         # A graph is captured for one set of inputs: with or without gradient, with the same
@@ -292,9 +295,9 @@ def _answers(
         names = alike[0].targets
         try:
             evaluation = query(
-                torch.cat([one.z for one in alike]),
-                torch.cat([one.rows + first[one] for one in alike]),
-                {name: torch.cat([one.targets[name] for one in alike]) for name in names},
+                torch.cat([waiting.z for waiting in alike]),
+                torch.cat([waiting.rows + first[waiting] for waiting in alike]),
+                {name: torch.cat([waiting.targets[name] for waiting in alike]) for name in names},
                 graded=alike[0].graded,
             )
         except Exception as error:  # is told as one of the first shard that asked
@@ -309,7 +312,7 @@ def _answers(
                 Evaluation(
                     _rows_of_probe(evaluation.probe, part),
                     evaluation.score[part],
-                    evaluation.slope[part],
+                    evaluation.gradient[part],
                 ),
             )
 
@@ -335,9 +338,9 @@ class _Cancelled(BaseException):
 
 
 class ShardThread(Generic[Found]):
-    """A search in a thread of its own that stops wherever it asks, until it is told to go on.
+    """A search in a separate thread that stops at each query, until it is resumed.
 
-    Of a thread and whoever tells it to go on only one runs at a time.
+    The thread and its caller never run at the same time.
     """
 
     seeds: Seeds
@@ -349,6 +352,9 @@ class ShardThread(Generic[Found]):
     def __init__(self, search: Callable[[Ask], Found]) -> None:
         self.ended = False
         self._search = search
+        # Two semaphores pass a single baton: `_turn` lets the search run, `_stopped` lets its
+        # caller run. So searches that share tiles need no lock, and their order is the same in
+        # every run.
         self._turn = threading.Semaphore(0)
         self._stopped = threading.Semaphore(0)
         self._answer: Evaluation | Exception | None = None
@@ -359,7 +365,7 @@ class ShardThread(Generic[Found]):
         self._thread.start()
 
     def resume(self, answer: Evaluation | Exception | None = None) -> None:
-        """With the answer to what it asked, until it asks again or has ended."""
+        """Resume with the answer to its query, until the next query or its end."""
         self._answer = answer
         self._turn.release()
         self._stopped.acquire()

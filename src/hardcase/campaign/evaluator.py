@@ -1,4 +1,4 @@
-"""`evaluate`: the one way from a search to the networks, for every method alike."""
+"""`evaluate`: the only way from a search to the networks, for every method alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hardcase.campaign.claims import CLAIMED, asking, moved_claims, stored_label
 from hardcase.campaign.record import Campaign, Counts, Limits, counted, within
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.oracles import MIN_MARGIN, LeavesLabel, witness_margin
 from hardcase.randomness import Rng
 from hardcase.tensors import (
@@ -45,17 +45,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A probe, its scores, and the gradient of each row's score by its code (zero where none was
-    asked for).
+    """A probe, its scores, and the gradient of each row's score by its code (zero where no gradient
+    was requested).
     """
 
     probe: Probe
     score: Float[Tensor, " m"]
-    slope: Float[Tensor, "m *code"]
+    gradient: Float[Tensor, "m *code"]
 
 
 class Query:
-    """Asks about the images of one shard.
+    """Queries the networks about the images of a shard.
 
     The result never depends on how the rows were cut into calls.
     """
@@ -64,14 +64,14 @@ class Query:
         self.campaign = campaign
         self.seeds = seeds
         self.models = (campaign.subject, *campaign.peers)
-        self.everybody = (*self.models, *campaign.witnesses)
+        self.networks = (*self.models, *campaign.witnesses)
         self.taps = campaign.taps()
         self.guides = {guide.name: guide for guide in guides}
         self.tile = tile_rows(campaign.subject.device)
         self.batch = max(self.tile, campaign.batch // self.tile * self.tile)
         self.objective = campaign.method.objective
         self.claimed = CLAIMED in seeds.context
-        self.opened = not campaign.method.closed
+        self.differentiates_model = not campaign.method.closed
 
     def __call__(
         self,
@@ -82,8 +82,8 @@ class Query:
         graded: bool = False,
         seeds: Seeds | None = None,
     ) -> Evaluation:
-        """Ask in calls of `batch` rows; memory that runs out halves the calls, down to one tile,
-        and changes no answer. `seeds`: whose rows they are, where it is not the shard's.
+        """Query in calls of `batch` rows; lack of memory halves the calls, down to a tile, and
+        changes no answer. `seeds`: whose rows they are, where it is not the shard's.
         """
         space = self.campaign.method.space
         while True:
@@ -97,7 +97,7 @@ class Query:
                         code = code.detach().requires_grad_() if graded else code
                         x = to_grid(space.decode(code, origin))
                         if graded and not x.requires_grad:
-                            raise Problem(
+                            raise HardcaseError(
                                 f"space {space.name} gives no gradient of its images by its codes,"
                                 " which this method climbs.",
                                 fix="--method natural-blackbox, or torch operations in decode",
@@ -105,20 +105,22 @@ class Query:
                         # The evaluator alone decides what is differentiated: a method that declares
                         # a black box gets a detached image, so a gradient cannot leak into its
                         # search by accident.
-                        seen = x if self.opened else x.detach()
-                        asked: tuple[Callable[..., Answer], ...] = self.everybody
+                        image = x if self.differentiates_model else x.detach()
+                        ask_each: tuple[Callable[..., Answer], ...] = self.networks
                         if self.claimed:
                             claims = moved_claims(space, code, origin)
-                            asked = tuple(asking(one, claims) for one in self.everybody)
-                        answers = [ask(seen, taps) for ask, taps in zip(asked, self.taps)]
+                            ask_each = tuple(asking(network, claims) for network in self.networks)
+                        answers = [ask(image, taps) for ask, taps in zip(ask_each, self.taps)]
                         activations = dict(answers[0].activations)
                         for i, peer in enumerate(answers[1:]):
                             activations |= {
                                 f"peer{i}/{name}": value for name, value in peer.activations.items()
                             }
                         witnesses = [
-                            ask(x if one.offers == "gradients" else x.detach()).logits
-                            for ask, one in zip(asked[len(answers) :], self.campaign.witnesses)
+                            ask(x if network.offers == "gradients" else x.detach()).logits
+                            for ask, network in zip(
+                                ask_each[len(answers) :], self.campaign.witnesses
+                            )
                         ]
                         probe = Probe(
                             z=code,
@@ -133,12 +135,12 @@ class Query:
                         )
                         score = self.objective(probe)
                     if graded and score.requires_grad:
-                        slope = torch.autograd.grad(score.sum(), code)[0].nan_to_num(0, 0, 0)
+                        gradient = torch.autograd.grad(score.sum(), code)[0].nan_to_num(0, 0, 0)
                     else:  # none asked for, or of black boxes alone
-                        slope = torch.zeros_like(code)
+                        gradient = torch.zeros_like(code)
                     if graded:
                         probe = _detached(probe)
-                    parts.append(Evaluation(probe, score.detach(), slope))
+                    parts.append(Evaluation(probe, score.detach(), gradient))
                 return parts[0] if len(parts) == 1 else join_rows(parts)
             except (torch.OutOfMemoryError, MemoryError):
                 if self.batch <= self.tile:
@@ -151,8 +153,8 @@ def _origin(rows: Int[Tensor, " m"], seeds: Seeds) -> Seeds:
     """The images of these rows: themselves, no copies, where a CPU says that rows are all in order;
     another device would have to be waited for.
     """
-    whole = len(rows) == len(seeds) and steady(rows.device)
-    if whole and torch.equal(rows, torch.arange(len(rows))):
+    all_rows = len(rows) == len(seeds) and steady(rows.device)
+    if all_rows and torch.equal(rows, torch.arange(len(rows))):
         return seeds
     return seeds.take(rows)
 
@@ -162,7 +164,7 @@ def rows_of(targets: Targets, part: slice | Tensor) -> Targets:
 
 
 def _detached(probe: Probe) -> Probe:
-    seen = {name: value.detach() for name, value in probe.activations.items()}
+    activations = {name: value.detach() for name, value in probe.activations.items()}
     return replace(
         probe,
         z=probe.z.detach(),
@@ -170,13 +172,13 @@ def _detached(probe: Probe) -> Probe:
         logits=probe.logits.detach(),
         peers=tuple(logits.detach() for logits in probe.peers),
         witnesses=tuple(logits.detach() for logits in probe.witnesses),
-        activations=seen,
+        activations=activations,
     )
 
 
 def join_rows(parts: Sequence[Any]) -> Any:
-    """Tensors one after the other, as if of all rows at once, and what holds tensors likewise; of
-    anything else the first.
+    """Concatenate tensors, and records of tensors field by field; of any other value return the
+    first.
     """
     first = parts[0]
     if isinstance(first, Tensor):
@@ -204,8 +206,8 @@ NON_FINITE = KINDS.index("non_finite")
 
 
 class Recorder:
-    """Keeps what fails by the method's own oracle, and every answer that is not a number,
-    by the run's `keep` rule.
+    """Keeps the failures by the method's oracle, and every answer that is not a number, by
+    the run's `keep` rule.
     """
 
     def __init__(self, campaign: Campaign, seeds: Seeds) -> None:
@@ -217,27 +219,27 @@ class Recorder:
         )
         self.failing = campaign.failing
         self.own = KINDS.index(self.failing.kind)
-        whole = seeds.id[:0]
+        no_seeds = seeds.id[:0]
         real = seeds.x.new_empty(0)
         self.found = [  # none, of the right shapes
             Findings(
-                seed=whole,
+                seed=no_seeds,
                 x=to_bytes(seeds.x[:0]),
-                kind=whole,
-                expected=whole,
-                predicted=whole,
-                peer_predicted=whole.new_empty(0, len(campaign.peers)),
+                kind=no_seeds,
+                expected=no_seeds,
+                predicted=no_seeds,
+                peer_predicted=no_seeds.new_empty(0, len(campaign.peers)),
                 confidence=real,
                 score=real,
                 distance=real,
-                queries=whole,
+                queries=no_seeds,
                 code=seeds.z.flatten(1)[:0] if self.space.keeps_code else real[:, None][:, :0],
-                witnessed=whole.bool(),
+                witnessed=no_seeds.bool(),
                 witness_margin=real,
             )
         ]
         self.waiting = list[tuple[_Candidates, Tensor]]()
-        """Candidates, and their images, of which few are copied."""
+        """Candidates with their images, which are copied only if the rule wants them."""
         self.held = 0
 
     def findings(self) -> Findings:
@@ -285,8 +287,8 @@ class Recorder:
     def hold(self, shown: _Candidates, x: Tensor) -> bool:
         """Let candidates with their images wait; returns whether it is time to `sort`.
 
-        On a device all wait that are seen: to ask which of them fail is to wait for all that the
-        device has to do.
+        On a device candidates are collected first: reading which of them fail would wait for the
+        whole queue of the device.
         """
         if len(x):
             self.waiting.append((shown, x))
@@ -296,7 +298,7 @@ class Recorder:
     def measured(
         self, shown: _Candidates, x: Tensor, origin: Seeds | None = None
     ) -> tuple[_Candidates, Tensor]:
-        """Those that are wanted, with their distances, and codes only where these are kept.
+        """The wanted candidates, with their distances, and codes only where these are stored.
 
         `origin`: the seeds of all rows; where most are wanted their distances cost less than copies
         of the others' codes and seeds.
@@ -317,10 +319,10 @@ class Recorder:
         return (shown, x) if len(rows) == len(x) else (shown.take(rows), x[rows])
 
     def sort(self) -> None:
-        """Keep what is to be kept of the candidates that wait."""
+        """Apply the rule to the collected candidates."""
         if not self.waiting:
             return
-        shown = join_rows([one for one, _ in self.waiting])
+        shown = join_rows([batch for batch, _ in self.waiting])
         images = [x for _, x in self.waiting]
         self.waiting = []
         self.held = 0
@@ -335,7 +337,7 @@ class Recorder:
         if not len(best):
             return
         shown = shown.take(best)
-        found = Findings(
+        findings = Findings(
             seed=seed[best],
             x=to_bytes(_picked(images, best)),
             kind=shown.kind,
@@ -350,7 +352,7 @@ class Recorder:
             witnessed=(shown.margin >= self.campaign.margin) & bool(self.campaign.witnesses),
             witness_margin=shown.margin,
         )
-        self.found.append(found)
+        self.found.append(findings)
         if self.keep.bounded and sum(map(len, self.found)) > PENDING + len(self.found[0]):
             self.found = [self.findings()]
 
@@ -368,14 +370,14 @@ class Recorder:
         label: Int[Tensor, " w"],
         images: Sequence[Tensor],
     ) -> Int[Tensor, " r"]:
-        """Which of the candidates the rule keeps: beside those that it has kept already, so that
-        images are copied of no others; or beside each other, where it must see the images.
+        """Which of the candidates the rule keeps: compared with the stored ones, so that no other
+        images are copied; or compared with each other, where the rule needs the images.
         """
         columns = (seed, shown.kind, label, shown.distance, shown.margin)
         if self.keep.place is not None or not self.keep.bounded:
             return self.keep.rows(*columns, torch.cat(list(images)))
         names = ("seed", "kind", "predicted", "distance", "witness_margin")
-        before = [torch.cat([getattr(one, name) for one in self.found]) for name in names]
+        before = [torch.cat([getattr(stored, name) for stored in self.found]) for name in names]
         rows = self.keep.rows(*(torch.cat(pair) for pair in zip(before, columns)))
         new = rows[rows >= len(before[0])]
         return new - len(before[0])
@@ -383,7 +385,7 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """Candidates as they were seen, and which of them are wanted."""
+    """Candidates in the order of evaluation, and which of them are wanted."""
 
     z: Tensor
     logits: Float[Tensor, "m k"]
@@ -401,14 +403,14 @@ class _Candidates:
 
 
 def _picked(images: Sequence[Tensor], rows: Int[Tensor, " r"]) -> Tensor:
-    """These rows, in ascending order, of all images one after the other."""
+    """These rows, in ascending order, of the concatenated images."""
     if len(images) == 1:
         return images[0] if len(rows) == len(images[0]) else images[0][rows]
-    found = []
+    parts = []
     for x in images:
-        found.append(x[rows[(rows >= 0) & (rows < len(x))]])
+        parts.append(x[rows[(rows >= 0) & (rows < len(x))]])
         rows = rows - len(x)
-    return torch.cat(found)
+    return torch.cat(parts)
 
 
 # What a search calls: it meters, records and feeds guides.
@@ -422,7 +424,7 @@ class ShardEvaluator:
     keeps failures, feeds guides.
 
     Rows whose target ``seen`` is true were evaluated before: they cost again, but are not counted
-    or kept a second time.
+    or stored twice.
     """
 
     def __init__(
@@ -456,13 +458,13 @@ class ShardEvaluator:
         self.finished[rows] = True
 
     def choose(self, rows: Int[Tensor, " m"], following: Targets | None = None) -> Targets:
-        asked = [
+        proposals = [
             guide.follow(rows, following, self.rng)
             if following is not None and isinstance(guide, Following)
             else guide.choose(rows, self.rng)
             for guide in self.steering
         ]
-        return {name: value for targets in asked for name, value in targets.items()}
+        return {name: value for targets in proposals for name, value in targets.items()}
 
     def __call__(
         self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
@@ -479,18 +481,18 @@ class ShardEvaluator:
         """An evaluation with the gradient of each row's score.
 
         A method to which the model is closed gets the gradients of witnesses alone, and pays for
-        none. A seed whose gradients are spent gets one plain query and ends.
+        none. A seed whose gradients are spent gets a plain query and ends.
         """
         targets = targets or {}
         if self._affordable(rows, graded=True):
             evaluation = self.query(z.detach(), rows, targets, graded=True)
-            return self._record(evaluation, rows, targets, graded=True), evaluation.slope
+            return self._record(evaluation, rows, targets, graded=True), evaluation.gradient
         paid = within(rows, self.limits.gradients - self.counts.gradients)
         if not bool(paid.any()) and self._affordable(rows):
             evaluation = self.query(z.detach(), rows, targets)
             feedback = self._record(evaluation, rows, targets, graded=False)
             self.retire(rows)
-            return feedback, evaluation.slope
+            return feedback, evaluation.gradient
         if bool(paid.all()):
             return self._partly(z, rows, targets, graded=True)
         graded = self._partly(z[paid], rows[paid], rows_of(targets, paid), graded=True)
@@ -520,16 +522,16 @@ class ShardEvaluator:
                 margin(network(x).logits, self.seeds.y[rows])
                 for network, x in zip(networks, images)
             ]
-            (slope,) = torch.autograd.grad(torch.cat(margins).sum(), code)
+            (gradient,) = torch.autograd.grad(torch.cat(margins).sum(), code)
         spent = counted(rows, len(self.seeds)) * len(networks)
         self.counts.surrogate_queries.add_(spent)
         self.counts.surrogate_gradients.add_(spent)
-        slopes = slope.nan_to_num(0, 0, 0).reshape(len(networks), len(rows), -1)
+        slopes = gradient.nan_to_num(0, 0, 0).reshape(len(networks), len(rows), -1)
         return torch.stack([each.detach() for each in margins], 1), slopes.transpose(0, 1)
 
     def reconstruct(self) -> None:
-        """Spend a query on each image to see whether its own code, decoded, keeps its label;
-        retire those that do not.
+        """Spend a query on each image to see whether its decoded code keeps its label; retire
+        the others.
         """
         rows = self.live.nonzero().squeeze(1)
         probe = self.query(self.seeds.z[rows], rows, self.choose(rows)).probe
@@ -554,24 +556,24 @@ class ShardEvaluator:
             no.clone(),
             zero - torch.inf,
         )
-        slope = torch.zeros_like(z)
+        gradient = torch.zeros_like(z)
         if bool(open_rows.any()):
             paid = rows[open_rows]
             targets = rows_of(targets, open_rows)
             evaluation = self.query(z[open_rows].detach(), paid, targets, graded=graded)
-            slope[open_rows] = evaluation.slope
+            gradient[open_rows] = evaluation.gradient
             evaluated = self._record(evaluation, paid, targets, graded=graded)
             for f in fields(Feedback):
                 getattr(feedback, f.name)[open_rows] = getattr(evaluated, f.name)
-        return feedback, slope
+        return feedback, gradient
 
     def _affordable(self, rows: Int[Tensor, " m"], *, graded: bool = False) -> bool:
-        """Whether every row is of a live seed and paid for: the one thing that most steps must know
-        before they can go on.
+        """Whether every row is of a live seed and within its budget: the only value that most steps
+        must read before they continue.
         """
         if rows.dtype == torch.bool:
-            raise Problem(
-                "a search asked with a mask; rows are positions of seeds.",
+            raise HardcaseError(
+                "a search asked with a mask; rows are positions of images.",
                 fix="rows = evaluate.live.nonzero().squeeze(1)",
             )
         if not len(rows):
@@ -630,5 +632,5 @@ class ShardEvaluator:
         if graded:
             if not self.method.closed:
                 self.counts.gradients.add_(spent)
-            open_boxes = sum(one.offers == "gradients" for one in self.campaign.witnesses)
+            open_boxes = sum(witness.offers == "gradients" for witness in self.campaign.witnesses)
             self.counts.witness_gradients.add_(spent * open_boxes)

@@ -1,4 +1,4 @@
-"""Where the calls of a search are computed: here one after the other, or on a device in tiles."""
+"""The executor of a search's calls: in sequence on a CPU, or in tiles on a device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Executor(Protocol):
     """How the shards of a campaign ask its networks; what they find does not depend on it."""
 
     def ask(self, seeds: Seeds, guides: Sequence[Guide]) -> Callable[..., Evaluation]:
-        """Return what asks about the seeds of one shard."""
+        """Return the evaluator of a shard's seeds."""
 
     def shards(
         self, searches: Iterable[Callable[[Ask], Found]], guides: Sequence[Guide]
@@ -34,7 +34,7 @@ class Executor(Protocol):
 
 
 class SerialExecutor:
-    """One shard after the other, each call when it is asked for."""
+    """Shards in sequence, each call at once."""
 
     def __init__(self, ask: Ask) -> None:
         self.ask = ask

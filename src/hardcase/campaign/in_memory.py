@@ -19,21 +19,21 @@ from hardcase.tensors import chunks, steady
 from hardcase.types import Budget, Findings, Images, Method, Model, State
 
 ROWS = {True: 256, False: 8192}
-"""Images that a network is given in one call on a CPU, and on another device."""
+"""Images per call of a network on a CPU, and on another device."""
 SEEDS = {True: 64, False: 512}
 """Seeds that are searched at once on a CPU, and on another device."""
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
-    """What was found, and what it cost.
+class SearchResult:
+    """The failures of a search, and its cost.
 
     Args:
         seeds: The images that were searched from.
-        findings: What was kept; `findings.seed` are rows of `seeds`.
-        queries: Images of each original that the model was given.
-        gradients: Gradients that were asked for, per seed.
-        attempted: Originals whose reconstruction keeps its label, none of the target's own class.
+        findings: The stored failures; `findings.seed` are rows of `seeds`.
+        queries: Images of each original that the model classified.
+        gradients: Gradients computed, per seed.
+        attempted: Originals whose reconstruction keeps its label, none of the target's class.
         failing: Candidates of each original that left its label.
         seconds: How long the search took.
     """
@@ -69,7 +69,7 @@ def search(
     seed: int = 0,
     shard: int | None = None,
     batch: int | None = None,
-) -> Searched:
+) -> SearchResult:
     """Search all `seeds`, which the model must classify correctly; guides learn by shard.
 
     Args:
@@ -78,11 +78,11 @@ def search(
         seeds: Where the search starts.
         peers: Networks to compare the model with.
         witnesses: Networks that must keep the label where the model leaves it.
-        budget: Replaces what it names of the method's own.
-        keep: Which failures are kept; the method's own rule by default.
+        budget: Limits that override those of the method.
+        keep: Which failures are stored; the method's rule by default.
         seed: The seed of everything random.
         shard: Originals that are searched at once; more on a GPU by default.
-        batch: Images that the model is given in one call; more on a GPU by default.
+        batch: Images per call of the model; more on a GPU by default.
     """
     keep = keep or method.keep
     if witnesses:
@@ -107,7 +107,7 @@ def search_campaign(
     *,
     shard: int = 32,
     rounds: int = 8,
-) -> Searched:
+) -> SearchResult:
     """Search all `seeds`, which the model must classify correctly, as a run on disk does."""
     most = limits(overlay(budget or Budget(), campaign.method.budget), len(seeds))
     guides = (*campaign.method.guides, *campaign.criteria)
@@ -129,14 +129,14 @@ def search_campaign(
         rounds = max(len(cuts), 1)
     for numbers in in_rounds(len(cuts), rounds, guides, lambda number: parts[number].deltas):
         tasks = cuts[numbers.start : numbers.stop]
-        found = dict(executor.shards((partial(searched, part) for part in tasks), guides))
-        parts.extend(found[part.start] for part in tasks)
+        results = dict(executor.shards((partial(searched, part) for part in tasks), guides))
+        parts.extend(results[part.start] for part in tasks)
     seconds = perf_counter() - begun
     target = -1
     if campaign.target is not None:
         target = campaign.target
     counts = Counts.join([part.counts for part in parts])
-    return Searched(
+    return SearchResult(
         seeds,
         Findings.join([on_cpu(part.findings) for part in parts]),
         counts.queries,
@@ -150,7 +150,7 @@ def search_campaign(
 def walk(
     subject: Model, method: Method, seeds: Images, *, seed: int = 0
 ) -> tuple[State, Int[Tensor, " n"]]:
-    """The state in which the search of one shard ends, and the queries of each seed."""
+    """The state in which the search of a shard ends, and the queries of each seed."""
     batch = ROWS[steady(subject.device)]
     campaign = Campaign(subject=subject, method=method, batch=batch, seed=seed)
     most = limits(method.budget, len(seeds))

@@ -1,4 +1,4 @@
-"""One loop for every method: a search walks, `evaluate` does everything else."""
+"""The loop of every method: a search walks, `evaluate` does everything else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from hardcase.campaign.claims import asking, moved_claims, stored_label
 from hardcase.campaign.evaluator import Ask, ShardEvaluator
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import Rng, keys_of
 from hardcase.tensors import TILE, chunks, from_bytes, margin, steady
@@ -27,14 +27,14 @@ GUIDED = (1024, 4096)
 learn from each other while they are searched.
 """
 ROOM = 2**20
-"""Numbers of the images that a CPU is given at once: a gradient keeps a few hundred times that."""
+"""Numbers in the images of a call on a CPU: a gradient stores hundreds of times as many."""
 FEWEST = 20
 """Images of photographs that a search on a CPU starts from, at least."""
 ENOUGH_TIME = 360.0
 """Seconds that such a search may take, so that it ends with its judge within ten minutes."""
 SPENT = 0.4
 """Share of its budget that such a seed spends on the average, rounded up: 0.31 of 60 gradients were
-measured, since a seed ends soon after it was found.
+measured, since a seed ends soon after its first failure.
 """
 
 
@@ -51,7 +51,7 @@ def run_shard(
     stop: Callable[[Counts], bool] = lambda counts: False,
     ask: Ask | None = None,
 ) -> Shard:
-    """Search all `images` at once; only guides let findings of one depend on another.
+    """Search all `images` at once; only guides let findings of an image depend on other images.
 
     Args:
         campaign: The method and the networks.
@@ -59,14 +59,14 @@ def run_shard(
         limits: What each seed may cost.
         first: The campaign-wide position of the first image.
         guides: The method's guides and the campaign's criteria, as the round began with them.
-        stop: Asked before each step whether to stop.
+        stop: Called before each step; True ends the search.
         ask: What asks about its seeds, see `hardcase.campaign.executor`; None: each call by itself.
     """
     with campaign.arithmetic():
-        rng = numbers(campaign, images, "search")
-        seeds = enter(campaign, images, first)
+        rng = rng_for(campaign, images, "search")
+        seeds = encode_images(campaign, images, first)
         forks = [guide.fork() for guide in guides]
-        chance = numbers(campaign, images, "guides")
+        chance = rng_for(campaign, images, "guides")
         most = limits.to(seeds.y.device)
         evaluate = ShardEvaluator(campaign, seeds, most, forks, chance, ask)
         if campaign.method.space.keeps_code:
@@ -74,15 +74,15 @@ def run_shard(
         state = campaign.method.search.init(seeds.copy(), rng)
         while bool(evaluate.live.any()) and not stop(evaluate.counts):
             state = campaign.method.search.step(state, evaluate, rng)
-    found = kept = evaluate.recorder.findings()
+    findings = confirmed = evaluate.recorder.findings()
     if campaign.precision != "strict":
-        kept = confirm_in_float32(campaign, found, seeds)
+        confirmed = confirm_in_float32(campaign, findings, seeds)
     return Shard(
-        kept,
+        confirmed,
         evaluate.counts,
         evaluate.live.cpu(),
         {fork.name: fork.delta() for fork in forks},
-        len(found) - len(kept),
+        len(findings) - len(confirmed),
         state,
     )
 
@@ -93,7 +93,8 @@ def in_rounds(
     guides: Sequence[Guide],
     deltas: Callable[[int], Mapping[str, State]],
 ) -> Iterator[range]:
-    """The shards of each round, which start from the same guides; merged when the next is asked.
+    """The shards of each round, which start from the same guides; merged when the next round
+    begins.
 
     Args:
         count: Shards in all.
@@ -102,7 +103,7 @@ def in_rounds(
         deltas: What the shard of a number has learned, by the name of the guide.
 
     Raises:
-        Problem: If what was stored for a guide is of another one.
+        HardcaseError: If the stored state of a guide is that of another guide.
     """
     for part in chunks(count, size):
         numbers = range(part.start, part.stop)
@@ -111,7 +112,7 @@ def in_rounds(
             try:
                 guide.merge([deltas(number).get(guide.name, {}) for number in numbers])
             except (RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
-                raise Problem(
+                raise HardcaseError(
                     f"what shards have stored for the guide {guide.name} cannot be put together:"
                     f" {type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
                     fix="a new --out",
@@ -120,7 +121,7 @@ def in_rounds(
 
 @torch.no_grad()
 def confirm_in_float32(campaign: Campaign, findings: Findings, seeds: Seeds) -> Findings:
-    """The findings that the subject's own arithmetic confirms, with its answers.
+    """The findings that the subject confirms in its usual precision, with its answers.
 
     A search in fast arithmetic proposes; a finding of kind "label" counts only if the network
     leaves the label in plain float32 as well.
@@ -148,19 +149,21 @@ def confirm_in_float32(campaign: Campaign, findings: Findings, seeds: Seeds) -> 
     return checked.take((left | other).nonzero().squeeze(1))
 
 
-def enter(campaign: Campaign, images: Images, first: int = 0) -> Seeds:
+def encode_images(campaign: Campaign, images: Images, first: int = 0) -> Seeds:
     """The images as seeds in the method's space, on the subject's device."""
     device = campaign.subject.device
     x = from_bytes(images.x.to(device))
     y = images.y.to(device)
     with torch.no_grad():
-        z, context = campaign.method.space.encode(x, y, numbers(campaign, images, "space"))
-    known = {name: value.to(device) for name, value in images.context.items()}
-    return Seeds(z, x, y, torch.arange(first, first + len(y), device=device), {**known, **context})
+        z, context = campaign.method.space.encode(x, y, rng_for(campaign, images, "space"))
+    context_in = {name: value.to(device) for name, value in images.context.items()}
+    return Seeds(
+        z, x, y, torch.arange(first, first + len(y), device=device), {**context_in, **context}
+    )
 
 
-def numbers(campaign: Campaign, images: Images, purpose: str) -> Rng:
-    """The random numbers of one purpose for these images, on the subject's device."""
+def rng_for(campaign: Campaign, images: Images, purpose: str) -> Rng:
+    """The random stream of a purpose for these images, on the subject's device."""
     return Rng(campaign.seed, purpose, keys_of(images.id).to(campaign.subject.device))
 
 
@@ -168,7 +171,8 @@ def numbers(campaign: Campaign, images: Images, purpose: str) -> Rng:
 
 
 def seeds_in_time(seconds: float, *, most: int) -> int:
-    """As many images as `ENOUGH_TIME` is enough for, between `FEWEST` and `most`; said if fewer."""
+    """As many images as `ENOUGH_TIME` is enough for, between `FEWEST` and `most`; logged if fewer
+    than `most`."""
     usual = SPENT * seconds
     count = min(most, max(FEWEST, int(ENOUGH_TIME / max(usual, 1e-9))))
     if count < most:
@@ -181,7 +185,7 @@ def seeds_in_time(seconds: float, *, most: int) -> int:
 
 
 def seconds_per_seed(campaign: Campaign, x: Float[Tensor, "m c h w"], budget: Budget) -> float:
-    """How long a seed takes that spends its budget, by one timed pass of every network."""
+    """How long a seed takes that spends its budget, by a timed pass of every network."""
     graded = budget.gradients is not None
 
     def query(model: Model) -> None:
@@ -218,7 +222,7 @@ def shard_size(method: Method, numbers: int, device: torch.device) -> int:
 
 
 def rows_per_call(numbers: int, device: torch.device, tile: int | None) -> int:
-    """How many rows a network is given at once: as many as keep a GPU busy and still fit."""
+    """Rows per call of a network: enough to keep a GPU busy, within its memory."""
     if steady(device):
         return max(tile or TILE, min(256, ROOM // numbers))
     return max(tile or 1, min(8192, 2**22 // numbers))

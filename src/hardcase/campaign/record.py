@@ -1,4 +1,4 @@
-"""What a run is made of: parts, limits per image, rule of keeping, counts."""
+"""The records of a run: its parts, limits per image, rule of keeping, counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.environment import arithmetic
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.oracles import MARGIN, MIN_MARGIN, Witnessed
 from hardcase.tensors import from_bytes, margin, ordinal, tile_in_use, use_tile
 from hardcase.types import (
@@ -59,8 +59,8 @@ class Keep:
         kept: Float[Tensor, " t"] | None = None,
         x: Float[Tensor, "t c h w"] | None = None,
     ) -> Int[Tensor, " r"]:
-        """Positions to keep, in their given order: first what witnesses keep by `target_margin`
-        logits (`kept` are their margins), then what they keep best; ties to the nearer, then the
+        """Positions to keep, ascending. Failures that witnesses keep by `target_margin` logits come
+        first (`kept` are their margins), then larger margins; ties go to the nearer, then the
         earlier.
         """
         if not self.bounded:
@@ -109,7 +109,7 @@ def parse_keep(text: str) -> Keep:
         return named[text]
     if text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0:
         return Keep(count=int(text))
-    raise Problem(f"keep is {text!r}; it is one of {', '.join(named)} or a number above 0.")
+    raise HardcaseError(f"keep is {text!r}; it is one of {', '.join(named)} or a number above 0.")
 
 
 # Budgets become limits per image first, so that they hold exactly in any order of work.
@@ -117,7 +117,7 @@ def parse_keep(text: str) -> Keep:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What each image may still be asked."""
+    """The remaining budget of each image."""
 
     queries: Int[Tensor, " n"]
     gradients: Int[Tensor, " n"]
@@ -138,15 +138,15 @@ def limits(budget: Budget, count: int) -> Limits:
 
 
 def overlay(budget: Budget, default: Budget) -> Budget:
-    """`budget`, with the method's own limits where the user set none of that sort."""
-    own = {
+    """`budget`, with the method's limits where the user set none of that sort."""
+    limits = {
         f.name: getattr(budget, f.name)
         for f in fields(Budget)
         if getattr(budget, f.name) is not None
     }
-    asked = {name.removeprefix("total_") for name in own}
-    silent: dict[str, None] = {name: None for name in ("queries", "gradients") if name in asked}
-    return replace(default, **{**silent, **own})
+    limited = {name.removeprefix("total_") for name in limits}
+    silent: dict[str, None] = {name: None for name in ("queries", "gradients") if name in limited}
+    return replace(default, **{**silent, **limits})
 
 
 def seconds(time: float | str | None) -> float | None:
@@ -155,10 +155,10 @@ def seconds(time: float | str | None) -> float | None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", str(time).strip())
     if not match:
-        raise Problem(f"the time limit {time!r} is not a duration.", fix="30s, 10m or 2h")
+        raise HardcaseError(f"the time limit {time!r} is not a duration.", fix="30s, 10m or 2h")
     limit = float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]
     if limit <= 0:
-        raise Problem(
+        raise HardcaseError(
             f"a time limit of {time} leaves no time for any query.",
             fix="30s, 10m or 2h, or none",
         )
@@ -186,7 +186,7 @@ def counted(
 def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Tensor, " n"]:
     for value, label in ((each, name), (total, f"total_{name}")):
         if value is not None and value < 1:
-            raise Problem(
+            raise HardcaseError(
                 f"a budget of {value} {label} allows no query.",
                 fix=f"{label} of at least 1, or none",
             )
@@ -201,7 +201,8 @@ def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Te
 
 @contextmanager
 def computing(kind: str, tile: int | None, precision: str) -> Iterator[None]:
-    """One tile of rows and one arithmetic for every call of a network on this kind of device.
+    """The same tile of rows and the same arithmetic for every call of a network on this kind of
+    device.
 
     Whatever failures depend on is computed like this: searches, codes of partners, images that a
     generator makes.
@@ -222,21 +223,21 @@ def computing(kind: str, tile: int | None, precision: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Campaign:
-    """A method applied to a subject: frozen and picklable, what worker processes are given.
+    """A method applied to a subject: frozen and picklable, for worker processes.
 
     Args:
         subject: The network under test.
         method: What a paper contributes: space, search, objective, oracle, guides.
         peers: Networks that the method compares with.
-        witnesses: Networks that are asked about every candidate; a method that searches for what
-            they keep is made by `hardcase.objectives.with_witnesses`.
+        witnesses: Networks that evaluate every candidate; `hardcase.objectives.with_witnesses`
+            makes a method search for failures whose label they keep.
         margin: By how many logits each witness must keep it.
         criteria: Coverage that is measured on the way.
-        keep: Which failures per image are kept.
-        batch: Rows that a network is given in one call; changes no result.
+        keep: Which failures per image are stored.
+        batch: Rows per call of a network; changes no result.
         seed: Everything random follows from it.
         tile: Rows of every network call on a device, see `hardcase.runs.tiles`; None on a CPU.
-        precision: Arithmetic of the search on a GPU, one of `hardcase.environment.PRECISIONS`.
+        precision: Arithmetic of the search on a GPU, from `hardcase.environment.PRECISIONS`.
     """
 
     subject: Model
@@ -257,15 +258,15 @@ class Campaign:
         if needed not in OFFERS:
             raise choice("kind of answer that a method may need", needed, OFFERS)
         if OFFERS.index(offered) < OFFERS.index(needed):
-            raise Problem(
+            raise HardcaseError(
                 f'method "{self.method.name}" needs {needed}; model "{self.subject.name}" offers'
                 f" {offered} only."
             )
-        own = {self.subject.hash, getattr(self.subject, "weights", "")} - {""}
+        subject_hashes = {self.subject.hash, getattr(self.subject, "weights", "")} - {""}
         for witness in self.witnesses:
-            if own & {witness.hash, getattr(witness, "weights", "")}:
+            if subject_hashes & {witness.hash, getattr(witness, "weights", "")}:
                 twice = "" if witness.name == self.subject.name else f', as "{witness.name}"'
-                raise Problem(
+                raise HardcaseError(
                     f'"{self.subject.name}" is the model and a witness{twice}: '
                     "it cannot leave the label and keep it.",
                     fix="another network as --witness",
@@ -285,7 +286,7 @@ class Campaign:
 
     @property
     def target(self) -> int | None:
-        """The class that the method must reach, if it is one; its own images cannot be seeds."""
+        """The class that a targeted method must reach; images of that class cannot be seeds."""
         target: int | None = getattr(self.failing, "target", None)
         return target
 
@@ -306,7 +307,7 @@ class Campaign:
         for name, tap in (pair for taps in readers for pair in taps.items()):
             if wanted.setdefault(name, tap) != tap:  # readers that differ get it whole
                 wanted[name] = torch.clone
-        own = {name: tap for name, tap in wanted.items() if not name.startswith("peer")}
+        subject_taps = {name: tap for name, tap in wanted.items() if not name.startswith("peer")}
         peers = [
             {
                 name.removeprefix(f"peer{i}/"): tap
@@ -315,7 +316,7 @@ class Campaign:
             }
             for i in range(len(self.peers))
         ]
-        return [own, *peers]
+        return [subject_taps, *peers]
 
     def leaves(self, probe: Probe) -> Bool[Tensor, " m"]:
         """Whether the model has left the original's label, whatever the oracle."""
@@ -338,7 +339,7 @@ class Counts:
 
     @staticmethod
     def join(parts: Sequence[Counts]) -> Counts:
-        """The counts of several shards one after the other, in main memory."""
+        """The concatenated counts of shards, in main memory."""
         columns = {f.name: [getattr(part, f.name).cpu() for part in parts] for f in fields(Counts)}
         return Counts(**{name: torch.cat(column) for name, column in columns.items()})
 
@@ -352,14 +353,14 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Result of one shard.
+    """Result of a shard.
 
     Args:
-        findings: What was kept.
+        findings: The stored failures.
         counts: What was spent on each seed.
         unfinished: Images that a time limit stopped.
         deltas: What each guide has learned, by name.
-        dropped: Failures of a fast arithmetic that do not survive the network's own.
+        dropped: Failures in a fast arithmetic that are none in the network's usual precision.
         state: Where the search ended.
     """
 

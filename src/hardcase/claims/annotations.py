@@ -30,7 +30,7 @@ from hardcase.companions import teams_module
 from hardcase.data.files import FORMATS, Sizing, Stream, peeked
 from hardcase.data.own import file_bytes, names_by_number, natural, numbered
 from hardcase.data.sources import SPLITS, image_pixels, part_of, spec_options
-from hardcase.errors import Problem, choice, reading
+from hardcase.errors import HardcaseError, choice, reading
 from hardcase.tensors import digest, digest_tensors
 from hardcase.types import Images
 
@@ -137,10 +137,12 @@ def load_annotations(
         crop: Likewise.
 
     Raises:
-        Problem: If there are no such data, or nothing of this task is known of them.
+        HardcaseError: If there are no such data, or nothing of this task is known of them.
     """
     if task == "classes":
-        raise Problem("images with one class each are no annotated images.", fix="hc.data.load")
+        raise HardcaseError(
+            "images with one class each are no annotated images.", fix="hc.data.load"
+        )
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
     if isinstance(data, AnnotatedImages):
@@ -177,10 +179,10 @@ def _opened(row: registry.Part, rest: str, split: str) -> tuple[RawAnnotations, 
     """What a reader finds at ``PATH?option=value``, the size of its images, and the part."""
     text, _, query = rest.partition("?")
     if not text:
-        raise Problem(f"{row.name} names no path.", fix=row.name)
+        raise HardcaseError(f"{row.name} names no path.", fix=row.name)
     path = named_path(text)
     if not path.exists():
-        raise Problem(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=row.name)
+        raise HardcaseError(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=row.name)
     choices = {name: each.choices for name, each in registry.options_of(row).items()}
     sizes: dict[str, tuple[str, ...]] = {"resize": (), "crop": ()}
     spec_choices = spec_options(row.name, {**choices, **sizes, "split": ("all",)}, query)
@@ -207,8 +209,8 @@ def _for_task(annotated: AnnotatedImages, task: Task) -> AnnotatedImages:
         "masks": any(bool((annotation.mask != NONE).any()) for annotation in each),
     }
     if not there[task]:
-        others = [name for name, known in there.items() if known]
-        raise Problem(
+        others = [name for name, labelled in there.items() if labelled]
+        raise HardcaseError(
             f"{annotated.images.name} has no {task}.",
             f"It has {' and '.join(others) or 'nothing that is annotated'}.",
             fix=f"--task {others[0]}" if others else "",
@@ -247,7 +249,7 @@ def _assembled(
     split, wanted = parts
     names, y = list(raw.names), torch.zeros(len(raw.names), dtype=torch.int64)
     if not names:
-        raise Problem(f"{title} holds no images.")
+        raise HardcaseError(f"{title} holds no images.")
 
     def read(row: int) -> npt.NDArray[np.uint8]:
         return image_pixels(raw.read(row), sizing, names[row])
@@ -259,7 +261,7 @@ def _assembled(
     if 0 < count < len(stream):
         stream = stream.sample(count=count, seed=seed)
     if len(stream) * math.prod(stream.shape) > HELD:
-        raise Problem(
+        raise HardcaseError(
             f"the {len(stream):,} images of {title} take more than {HELD / 2**30:.0f} GB.",
             fix="?resize=320 after the path, or fewer of them (--images)",
         )
@@ -272,8 +274,8 @@ def _assembled(
     for at, row in enumerate(chosen):
         labels, boxes = np.asarray(raw.labels[row], dtype=np.int64), corners[at]
         if raw.boxes:
-            kept, boxes = _framed(boxes, sizes[at], sizing, tally)
-            labels = labels[kept]
+            inside, boxes = _framed(boxes, sizes[at], sizing, tally)
+            labels = labels[inside]
         mask = np.zeros((0, 0), dtype=np.int16)
         if raw.masks is not None and task == "masks":
             mask = _mask(raw.masks(row), sizing, sizes[at], raw.classes, names[row], tally)
@@ -326,6 +328,8 @@ def _corners(
     tally.boxes = sum(map(len, boxes_of))
     if raw.form == "share":
         return [_as_corners(corners, "share", size) for corners, size in zip(boxes_of, sizes)]
+    # Files rarely say which form their boxes have. All boxes of a set decide together, as a single
+    # box often fits both readings.
     largest = max((float(corners.max()) for corners in boxes_of if len(corners)), default=0.0)
     if 0 < largest <= 1:
         tally.said.append("the numbers of the boxes lie between 0 and 1: read as shares of images.")
@@ -371,6 +375,8 @@ def _framed(
 ) -> tuple[npt.NDArray[np.int64], Boxes]:
     """The boxes that can be meant, in pixels of the image that is kept, and their numbers."""
     limit = np.array([*size, *size], dtype=np.float64)
+    # Order matters: first boxes without an area, then those outside the image, then those that
+    # resizing and cropping remove. A box that is dropped is counted under its first fault only.
     inside = np.clip(boxes, 0, limit)
     sides = boxes[:, 2:] - boxes[:, :2]
     good = np.isfinite(boxes).all(1) & (sides > 0).all(1)
@@ -443,12 +449,12 @@ def _mask(
     """The class of each pixel, in the size of the image."""
     image = _opened_image(item)
     if image.mode not in ("L", "P", "1", "I;16", "I"):
-        raise Problem(
+        raise HardcaseError(
             f"the mask of {name} is of Pillow mode {image.mode}; class numbers are needed.",
             fix="PNG masks of one channel (L or P) that hold a class number in each pixel",
         )
     if _size(image) != size:
-        raise Problem(
+        raise HardcaseError(
             f"the mask of {name} is {image.size[0]}×{image.size[1]}, the image is"
             f" {size[0]}×{size[1]}."
         )
@@ -481,7 +487,7 @@ def _torchvision(data: Any) -> RawAnnotations:
     Pascal VOC, or a mask.
     """
     if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
-        raise Problem(
+        raise HardcaseError(
             f"a {type(data).__name__} is no kind of annotated images that is known.",
             "Known are coco:, yolo:, voc:, tags:, masks:, and data sets of Hugging Face"
             " and torchvision.",
@@ -512,7 +518,7 @@ def _torchvision(data: Any) -> RawAnnotations:
         most = max(int(box[box != NONE].max(initial=0)) for box in pixels)
         names = names or tuple(map(str, range(most + 1)))
     else:
-        raise Problem(
+        raise HardcaseError(
             f"targets are {', '.join(sorted(kinds))}; boxes and labels are needed.",
             fix='items (image, {"boxes": XYXY, "labels": class numbers})',
         )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.claims.subjects import ABSENT, Detections, Task, corners, flat_table
-from hardcase.errors import Problem, choice, guarded
+from hardcase.errors import HardcaseError, choice, guarded
 from hardcase.models.adapters import SURE, logits_of
 from hardcase.models.subject import as_logits, in_evaluation_mode
 from hardcase.types import Answer, Offer, Tap
@@ -57,17 +57,19 @@ def standard_outputs(returned: Any, layout: Layout, size: tuple[int, int]) -> Te
         return _pixels(returned, size)
     table = logits_of(returned).float()
     if table.ndim != 2:
-        raise Problem(f"the model returns shape {tuple(table.shape)}; (images, classes) is needed.")
+        raise HardcaseError(
+            f"the model returns shape {tuple(table.shape)}; (images, classes) is needed."
+        )
     return as_logits(table, layout.outputs)
 
 
 def _pixels(returned: Any, size: tuple[int, int]) -> Float[Tensor, "m k h w"]:
     scores = logits_of(returned)
     if scores.ndim == 3:  # the class of each pixel
-        classes_seen = int(scores.max()) + 1
-        scores = SURE * functional.one_hot(scores.long(), classes_seen).movedim(-1, 1).float()
+        classes_present = int(scores.max()) + 1
+        scores = SURE * functional.one_hot(scores.long(), classes_present).movedim(-1, 1).float()
     if scores.ndim != 4:
-        raise Problem(
+        raise HardcaseError(
             f"the model returns shape {tuple(scores.shape)}; (images, classes, height, width) is"
             " needed."
         )
@@ -133,24 +135,26 @@ def _listed(each: Sequence[Mapping[str, Tensor]], layout: Layout) -> Detections:
     return together(detections)
 
 
-def together(found: Sequence[Detections]) -> Detections:
+def together(parts: Sequence[Detections]) -> Detections:
     """The boxes of several batches as one batch, filled up to the same number."""
-    most = max(one.boxes.shape[1] for one in found)
-    pads = [(0, 0, 0, most - one.boxes.shape[1]) for one in found]
+    most = max(part.boxes.shape[1] for part in parts)
+    pads = [(0, 0, 0, most - part.boxes.shape[1]) for part in parts]
     return Detections(
-        torch.cat([functional.pad(one.boxes, pad) for one, pad in zip(found, pads)]),
-        torch.cat([functional.pad(one.logits, pad, value=ABSENT) for one, pad in zip(found, pads)]),
+        torch.cat([functional.pad(part.boxes, pad) for part, pad in zip(parts, pads)]),
+        torch.cat(
+            [functional.pad(part.logits, pad, value=ABSENT) for part, pad in zip(parts, pads)]
+        ),
     )
 
 
 def _key(named: Mapping[str, Any], keys: Sequence[str]) -> str:
-    found = _first_of(named, keys)
-    if not found:
-        raise Problem(
+    named_key = _first_of(named, keys)
+    if not named_key:
+        raise HardcaseError(
             f"the detector returns {', '.join(named) or 'nothing'}; {keys[0]} are needed.",
             fix="boxes, scores and labels, or ?head=yolo, ssd or detr",
         )
-    return found
+    return named_key
 
 
 def _table(scores: Tensor, labels: Tensor | None, classes: int) -> Float[Tensor, "*rows d k"]:
@@ -159,7 +163,7 @@ def _table(scores: Tensor, labels: Tensor | None, classes: int) -> Float[Tensor,
     if labels is None or scores.ndim > labels.ndim:
         return odds
     if not classes:
-        raise Problem(
+        raise HardcaseError(
             "the detector names one class for each box; how many classes it has is not known.",
             fix="--set model.classes=NAME,NAME,...: the names of its outputs",
         )
@@ -182,7 +186,9 @@ def _detr(named: Mapping[str, Tensor], layout: Layout, size: tuple[int, int]) ->
         boxes = next(iter(shares or fours), None)
         scores = next((part for part in rows if part is not boxes), None)
     if boxes is None or scores is None:
-        raise Problem(f"the detector returns {', '.join(named)}; logits and pred_boxes are needed.")
+        raise HardcaseError(
+            f"the detector returns {', '.join(named)}; logits and pred_boxes are needed."
+        )
     placed = _in_pixels(corners(boxes.float()), size)
     if layout.classes and scores.shape[2] == layout.classes:
         return Detections(placed, scores.float())
@@ -201,7 +207,7 @@ def _yolo(table: Tensor, layout: Layout, size: tuple[int, int]) -> Detections:
     more; or six, corners, score and class, where the network suppresses weaker boxes itself.
     """
     if table.ndim != 3:
-        raise Problem(f"head=yolo needs (images, numbers, boxes), not {tuple(table.shape)}.")
+        raise HardcaseError(f"head=yolo needs (images, numbers, boxes), not {tuple(table.shape)}.")
     table = table.float()
     widths: tuple[int, ...] = ()
     if layout.classes:
@@ -215,7 +221,7 @@ def _yolo(table: Tensor, layout: Layout, size: tuple[int, int]) -> Detections:
         odds = _table(table[..., 4], table[..., 5].round(), layout.classes)
         return Detections(_in_pixels(table[..., :4], size), odds)
     if layout.classes and numbers not in widths:
-        raise Problem(
+        raise HardcaseError(
             f"the detector gives {numbers} numbers for each box; with {layout.classes} classes it"
             f" would be {' or '.join(map(str, widths))}.",
             fix="--set model.classes=NAME,NAME,...: the names of its outputs",
@@ -254,7 +260,7 @@ def _post_processed(parts: list[Tensor], layout: Layout, size: tuple[int, int]) 
     pairs = [part for part in parts if boxes is not None and part.shape == boxes.shape[:2]]
     if boxes is None or len(pairs) != 2:
         shapes = ", ".join(str(tuple(part.shape)) for part in parts)
-        raise Problem(
+        raise HardcaseError(
             f"the detector returns {shapes}; boxes, classes and scores are needed.",
             fix="?head=yolo, ssd or detr",
         )
@@ -341,10 +347,10 @@ def checked_head(name: str) -> Head:
     return name
 
 
-def is_sigmoid(said: Tensor) -> bool:
+def is_sigmoid(scores: Tensor) -> bool:
     """Whether these are probabilities of classes that do not exclude each other."""
-    within = bool(((said >= 0) & (said <= 1)).all())
-    return within and bool((said > 0).any())
+    within = bool(((scores >= 0) & (scores <= 1)).all())
+    return within and bool((scores > 0).any())
 
 
 def stated_classes(net: nn.Module) -> int:
@@ -385,7 +391,7 @@ class AskedNetwork:
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
     ) -> Answer:
         if taps:
-            raise Problem(f"{self.name} shows no layers; it offers {self.offers} only.")
+            raise HardcaseError(f"{self.name} shows no layers; it offers {self.offers} only.")
         with torch.no_grad():
             plain = x.detach().float().cpu()
             return Answer(flat_table(self.ask(plain), plain).to(x.device))

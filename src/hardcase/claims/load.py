@@ -30,7 +30,7 @@ from hardcase.claims.answers import (
     stated_classes,
 )
 from hardcase.claims.subjects import TASKS, THRESHOLD, Annotation, ClaimModel, Flattened, Task
-from hardcase.errors import NO_SEEDS, Problem, choice
+from hardcase.errors import NO_SEEDS, HardcaseError, choice
 from hardcase.models.adapters import fit_state, own_names, read_state
 from hardcase.models.fetching import is_fetched
 from hardcase.models.health import answers
@@ -94,20 +94,22 @@ def load_claim_model(
     wanted = options.get("task", task)
     if wanted not in TASKS:
         raise choice("task", wanted, TASKS)
-    own: Task = next(one for one in TASKS if one == wanted)
-    if not len(how.test) and (own == "tags" or name.startswith(("http:", "https:"))):
+    task_name: Task = next(one for one in TASKS if one == wanted)
+    if not len(how.test) and (task_name == "tags" or name.startswith(("http:", "https:"))):
         how = replace(how, test=annotated("test").images.first(SOME))
-    network = network_from_user(name, own, how, outputs=outputs, classes=classes)
+    network = network_from_user(name, task_name, how, outputs=outputs, classes=classes)
     if network is not None:
         stated = getattr(network, "class_names", ())
-        return ClaimModel(network, own, classes, outputs=outputs or stated, threshold=cut)
-    if own == "classes":
-        return claim_model(load_model(name, how), own, classes, outputs=outputs, threshold=cut)
+        return ClaimModel(network, task_name, classes, outputs=outputs or stated, threshold=cut)
+    if task_name == "classes":
+        return claim_model(
+            load_model(name, how), task_name, classes, outputs=outputs, threshold=cut
+        )
     weights, _, code = name.rpartition("@")
     form, _, rest = code.partition(":")
     row = parts("model", rest).get(rest.partition("?")[0]) if form == "zoo" else None
     if row is not None and "task" in row.facts:
-        _refuse_other_task(code, row.facts["task"], own)
+        _refuse_other_task(code, row.facts["task"], task_name)
         net: Any = None
         if weights:  # of a repair
             images = annotated("test").images
@@ -116,19 +118,19 @@ def load_claim_model(
         else:
             net = _trained(rest, how, annotated)
     elif form in HUBS:
-        hub = from_hub(code, how, weights=weights, task=own)
+        hub = from_hub(code, how, weights=weights, task=task_name)
         net = hub.net
         outputs = outputs or hub.classes
         if not how.normalised:
             how = replace(how, mean=hub.mean, std=hub.std)
     else:
         net = opened_network(name, how)
-    return claim_model(net, own, classes, outputs=outputs, threshold=cut, name=spec, how=how)
+    return claim_model(net, task_name, classes, outputs=outputs, threshold=cut, name=spec, how=how)
 
 
 def _refuse_other_task(name: str, stated: str, wanted: Task) -> None:
     if stated != wanted:
-        raise Problem(
+        raise HardcaseError(
             f"{name} answers {stated}, and {wanted} are asked for.", fix=f"--task {stated}"
         )
 
@@ -163,7 +165,7 @@ def _number(text: str | None, usual: float) -> float:
     try:
         return float(text)
     except ValueError:
-        raise Problem(f"threshold={text} is no number.", fix="?threshold=0.5") from None
+        raise HardcaseError(f"threshold={text} is no number.", fix="?threshold=0.5") from None
 
 
 def _trained(name: str, how: Loading, annotated: Callable[[str], AnnotatedImages]) -> nn.Module:
@@ -234,14 +236,14 @@ def usual_claim_witnesses(
     of the task; of fetched ones, one of another lineage that is on this machine; else nobody, which
     is said.
     """
-    own = spec_options(model)[0].removeprefix("zoo:").partition("?")[0]
+    model_name = spec_options(model)[0].removeprefix("zoo:").partition("?")[0]
     rows = {name: row for name, row in parts("model").items() if row.facts.get("task") == task}
     others = []
-    if own in rows and "training" in rows[own].facts:
-        others = [name for name in rows if name != own and "training" in rows[name].facts]
-    elif own in rows:  # one that was fetched
+    if model_name in rows and "training" in rows[model_name].facts:
+        others = [name for name in rows if name != model_name and "training" in rows[name].facts]
+    elif model_name in rows:  # one that was fetched
         fetched = [name for name in rows if name in PRETRAINED and is_fetched(name)]
-        others = [name for name in fetched if lineage_of(name) != lineage_of(own)]
+        others = [name for name in fetched if lineage_of(name) != lineage_of(model_name)]
     if not others:
         _log.warning("this run has no witness: name a network of the task by --witness")
         return ()
@@ -314,7 +316,7 @@ def claim_seeds(images: Images, annotations: Sequence[Annotation], task: Task) -
     """
     claimed = [_claims(annotation, task, len(images.classes)) for annotation in annotations]
     if not any(claimed):
-        raise Problem(
+        raise HardcaseError(
             f"{images.name} says of no image what is in it.",
             fix="data with tags, boxes or masks of the task",
             code=NO_SEEDS,
@@ -332,9 +334,9 @@ def _claims(objects: Annotation, task: Task, classes: int) -> list[_Claim]:
     return [_Claim("has", label) for label in sorted(set(labels))]
 
 
-def _shown(known: Annotation, classes: int) -> list[int]:
+def _shown(annotation: Annotation, classes: int) -> list[int]:
     """The classes of an image's pixels."""
-    return [label for label in range(classes) if bool((known.mask == label).any())]
+    return [label for label in range(classes) if bool((annotation.mask == label).any())]
 
 
 def _seeds(images: Images, claimed: Sequence[Sequence[_Claim]]) -> Images:
@@ -381,18 +383,26 @@ def with_absent(
     return joined(seeds, _seeds(images, claimed)) if any(claimed) else seeds
 
 
-def joined(one: Images, two: Images) -> Images:
+def joined(first: Images, second: Images) -> Images:
     """Seeds of both; those without a mask get an empty one where the others have one."""
-    x = torch.cat([one.x, two.x])
+    x = torch.cat([first.x, second.x])
     context = dict[str, Tensor]()
-    for name in one.context.keys() | two.context.keys():
-        known = one.context.get(name, two.context.get(name))
-        assert known is not None
-        shape = known.shape[1:]
-        parts = [each.context.get(name, known.new_zeros(len(each), *shape)) for each in (one, two)]
+    for name in first.context.keys() | second.context.keys():
+        column = first.context.get(name, second.context.get(name))
+        assert column is not None
+        shape = column.shape[1:]
+        parts = [
+            each.context.get(name, column.new_zeros(len(each), *shape)) for each in (first, second)
+        ]
         context[name] = torch.cat(parts)
     return Images(
-        x, torch.cat([one.y, two.y]), one.id + two.id, one.classes, one.name, one.split, context
+        x,
+        torch.cat([first.y, second.y]),
+        first.id + second.id,
+        first.classes,
+        first.name,
+        first.split,
+        context,
     )
 
 
@@ -405,15 +415,15 @@ def colour_of(label: int) -> tuple[int, int, int]:
 
 def draw_annotation(
     image: UInt8[Tensor, "c h w"],
-    known: Annotation,
+    annotation: Annotation,
     classes: Sequence[str],
     *,
     side: int = SIDE,
 ) -> Image.Image:
     """One image with its boxes, its mask, or the names of what it holds."""
     pixels = image.expand(3, -1, -1).permute(1, 2, 0).cpu().numpy()
-    if known.mask.numel():
-        mask = known.mask.cpu().numpy()
+    if annotation.mask.numel():
+        mask = annotation.mask.cpu().numpy()
         colours = np.array([colour_of(label) for label in range(NONE + 1)])
         mixed = (1 - VEIL) * pixels + VEIL * colours[mask]
         pixels = np.where((mask != NONE)[..., None], mixed, pixels).astype(np.uint8)
@@ -421,12 +431,12 @@ def draw_annotation(
     size = round(pixels.shape[1] * share), round(pixels.shape[0] * share)
     picture = Image.fromarray(np.ascontiguousarray(pixels)).resize(size)
     pen = ImageDraw.Draw(picture)
-    for box, label in zip(known.boxes.tolist(), known.labels.tolist()):
+    for box, label in zip(annotation.boxes.tolist(), annotation.labels.tolist()):
         place = [value * share for value in box]
         pen.rectangle(place, outline=colour_of(label), width=2)
         _write(pen, (place[0] + 2, place[1] + 1), classes[label], label)
-    if not len(known.boxes):
-        for row, label in enumerate(known.labels.tolist()):
+    if not len(annotation.boxes):
+        for row, label in enumerate(annotation.labels.tolist()):
             _write(pen, (3, 3 + LINE * row), classes[label], label)
     return picture
 
@@ -443,8 +453,8 @@ def draw_annotations(annotated: AnnotatedImages, count: int = 12) -> Image.Image
     rows = torch.linspace(0, len(annotated) - 1, count).round().long()
     chosen = annotated.take(rows)
     drawn = [
-        draw_annotation(image, known, chosen.images.classes)
-        for image, known in zip(chosen.images.x, chosen.annotations)
+        draw_annotation(image, boxes_of, chosen.images.classes)
+        for image, boxes_of in zip(chosen.images.x, chosen.annotations)
     ]
     wide, high = (max(annotation.size[axis] for annotation in drawn) + 4 for axis in (0, 1))
     across = min(ACROSS, len(drawn))

@@ -31,7 +31,7 @@ from hardcase.claims.annotations import NONE, AnnotatedImages
 from hardcase.claims.subjects import Annotation, Detections, average_precision, overlap, strongest
 from hardcase.data.own import numbered
 from hardcase.data.sources import load
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.randomness import Rng, keys_of, named_randomness
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
@@ -137,13 +137,13 @@ def _ink(digit: Pixels, side: int) -> Pixels:
     return np.pad(drawn[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1], BORDER)
 
 
-def _shared(one: Box, two: Box) -> float:
+def _shared(first: Box, two: Box) -> float:
     """The share of the smaller of two boxes that both cover."""
-    width = min(one[2], two[2]) - max(one[0], two[0])
-    height = min(one[3], two[3]) - max(one[1], two[1])
+    width = min(first[2], two[2]) - max(first[0], two[0])
+    height = min(first[3], two[3]) - max(first[1], two[1])
     if width <= 0 or height <= 0:
         return 0.0
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, two)]
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (first, two)]
     return width * height / min(areas)
 
 
@@ -243,7 +243,7 @@ def cells(height: int, width: int) -> Float[Tensor, "d 2"]:
 
 
 def cell_targets(
-    known: Sequence[Annotation], size: tuple[int, int]
+    annotations: Sequence[Annotation], size: tuple[int, int]
 ) -> tuple[Int[Tensor, "n d"], Float[Tensor, "n d 4"]]:
     """What every cell should say: a class, or -1 for nothing, and the box of its object.
 
@@ -251,9 +251,9 @@ def cell_targets(
     middle is within one cell's side.
     """
     middle = cells(*(-(-side // STRIDE) for side in size))
-    classes = torch.full((len(known), len(middle)), -1)
-    boxes = torch.zeros(len(known), len(middle), 4)
-    for row, each in enumerate(known):
+    classes = torch.full((len(annotations), len(middle)), -1)
+    boxes = torch.zeros(len(annotations), len(middle), 4)
+    for row, each in enumerate(annotations):
         centre = (each.boxes[:, :2] + each.boxes[:, 2:]) / 2  # o 2
         reach = ((each.boxes[:, 2:] - each.boxes[:, :2]) / 5).clamp_min(STRIDE / 2)
         away = (middle[:, None] - centre).abs()  # d o 2
@@ -303,10 +303,10 @@ def tag(train: AnnotatedImages) -> Goal:
 
 def present(annotated: AnnotatedImages) -> Float[Tensor, "n k"]:
     """1 for every class that an image holds."""
-    known = torch.zeros(len(annotated), len(annotated.images.classes))
+    presence = torch.zeros(len(annotated), len(annotated.images.classes))
     for row, each in enumerate(annotated.annotations):
-        known[row, each.labels] = 1.0
-    return known
+        presence[row, each.labels] = 1.0
+    return presence
 
 
 @torch.no_grad()
@@ -401,13 +401,13 @@ def trained_network(
         raise choice("detector or tagger", name, list(rows))
     row = rows[name]
     if train.images.shape != test.images.shape or train.images.classes != test.images.classes:
-        raise Problem("training and test images differ in their size or their classes.")
+        raise HardcaseError("training and test images differ in their size or their classes.")
     recipe: TrainingRecipe = row.facts["training"]
     if epochs is not None:
         recipe = replace(recipe, epochs=epochs)
     task = row.facts["task"]
-    if task == "boxes" and not any(len(one.boxes) for one in train.annotations):
-        raise Problem(
+    if task == "boxes" and not any(len(annotation.boxes) for annotation in train.annotations):
+        raise HardcaseError(
             f"{name} learns from boxes, and {train.images.name} has none.",
             fix="--data canvas5k, or data with boxes: coco:FILE.json, yolo:DIR",
         )

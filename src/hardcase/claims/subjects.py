@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from hardcase.campaign.claims import CLAIM_KINDS, Claims
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.models.names import class_map
 from hardcase.tensors import digest, margin
 from hardcase.types import WAYS, Answer, Model, Offer, Tap
@@ -74,13 +74,13 @@ class Annotation:
 
 
 def overlap(
-    one: Float[Tensor, "*batch n 4"], two: Float[Tensor, "*batch o 4"]
+    first: Float[Tensor, "*batch n 4"], second: Float[Tensor, "*batch o 4"]
 ) -> Float[Tensor, "*batch n o"]:
-    """Intersection over union of every box of `one` with every box of `two`, both XYXY."""
-    low = torch.maximum(one[..., :, None, :2], two[..., None, :, :2])
-    high = torch.minimum(one[..., :, None, 2:], two[..., None, :, 2:])
+    """Intersection over union of every box of `first` with every box of `second`, both XYXY."""
+    low = torch.maximum(first[..., :, None, :2], second[..., None, :, :2])
+    high = torch.minimum(first[..., :, None, 2:], second[..., None, :, 2:])
     shared = (high - low).clamp_min(0).prod(-1)
-    areas = [(each[..., 2:] - each[..., :2]).clamp_min(0).prod(-1) for each in (one, two)]
+    areas = [(each[..., 2:] - each[..., :2]).clamp_min(0).prod(-1) for each in (first, second)]
     union = areas[0][..., :, None] + areas[1][..., None, :] - shared
     return shared / union.clamp_min(torch.finfo(union.dtype).tiny)
 
@@ -101,9 +101,9 @@ class FoundObjects(NamedTuple):
 
 
 @torch.no_grad()
-def strongest(found: Detections, *, iou: float = 0.5, most: int = 100) -> FoundObjects:
+def strongest(detections: Detections, *, iou: float = 0.5, most: int = 100) -> FoundObjects:
     """One box for each object: non-maximum suppression within each class."""
-    boxes, logits = found.boxes, found.logits
+    boxes, logits = detections.boxes, detections.logits
     classes = logits.shape[2]
     scores, at = logits.flatten(1).topk(min(most, logits[0].numel()), dim=1)
     labels = at % classes
@@ -118,7 +118,7 @@ def strongest(found: Detections, *, iou: float = 0.5, most: int = 100) -> FoundO
 
 
 def average_precision(
-    found: FoundObjects, known: Sequence[Annotation], classes: int, *, iou: float = 0.5
+    objects: FoundObjects, annotations: Sequence[Annotation], classes: int, *, iou: float = 0.5
 ) -> Float[Tensor, " k"]:
     """Average precision of every class: the area below the falling envelope of precision over
     recall; NaN of classes without an object.
@@ -128,9 +128,9 @@ def average_precision(
     """
     result = torch.full((classes,), torch.nan)
     for label in range(classes):
-        wanted = sum(int((each.labels == label).sum()) for each in known)
+        wanted = sum(int((each.labels == label).sum()) for each in annotations)
         if wanted:
-            scores, right = _matched(found, known, label, iou)
+            scores, right = _matched(objects, annotations, label, iou)
             hits = right[scores.argsort(descending=True, stable=True)].cumsum(0)
             precision = hits / torch.arange(1, len(hits) + 1)
             envelope = precision.flip(0).cummax(0).values.flip(0)
@@ -140,16 +140,16 @@ def average_precision(
 
 
 def _matched(
-    found: FoundObjects, known: Sequence[Annotation], label: int, iou: float
+    candidates: FoundObjects, annotations: Sequence[Annotation], label: int, iou: float
 ) -> tuple[Float[Tensor, " d"], Int[Tensor, " d"]]:
     """Score of every box of a class in all images, and whether it finds an object."""
     scores: list[Tensor] = [torch.zeros(0)]
     right = list[int]()
-    for row, each in enumerate(known):
-        rows = found.kept[row] & (found.labels[row] == label)
-        scores.append(found.scores[row, rows].cpu())
+    for row, each in enumerate(annotations):
+        rows = candidates.kept[row] & (candidates.labels[row] == label)
+        scores.append(candidates.scores[row, rows].cpu())
         objects = each.boxes[each.labels == label]
-        table = overlap(found.boxes[row, rows].cpu(), objects)
+        table = overlap(candidates.boxes[row, rows].cpu(), objects)
         for line in table:  # in the order of their scores
             best = int(line.argmax()) if len(line) else -1
             hit = best >= 0 and float(line[best]) >= iou
@@ -199,8 +199,8 @@ class Flattened(nn.Module):
 def flat_table(answer: object, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m n"]:
     """What a network answers about images as one table."""
     if isinstance(answer, Detections):
-        found = _exactly(answer, BOXES)
-        return torch.cat([found.boxes.flatten(1), found.logits.flatten(1)], 1)
+        detections = _exactly(answer, BOXES)
+        return torch.cat([detections.boxes.flatten(1), detections.logits.flatten(1)], 1)
     if isinstance(answer, Tensor) and answer.ndim == 4:
         if answer.shape[2:] != x.shape[2:]:
             answer = nn.functional.interpolate(answer, x.shape[2:], mode="bilinear")
@@ -210,7 +210,7 @@ def flat_table(answer: object, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m 
         form = f"a {type(answer).__name__}"
         if isinstance(answer, Tensor):
             form = f"a tensor of shape {tuple(answer.shape)}"
-        raise Problem(
+        raise HardcaseError(
             f"the model answers {form}.",
             "A tagger answers (images, classes), a segmenter (images, classes, height, width),"
             " a detector boxes with scores.",
@@ -219,9 +219,9 @@ def flat_table(answer: object, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m 
     return answer
 
 
-def _exactly(found: Detections, count: int) -> Detections:
+def _exactly(detections: Detections, count: int) -> Detections:
     """The `count` best boxes of each image; where there are fewer, empty ones beside them."""
-    boxes, logits = found.boxes, found.logits
+    boxes, logits = detections.boxes, detections.logits
     missing = count - boxes.shape[1]
     if missing > 0:
         boxes = nn.functional.pad(boxes, (0, 0, 0, missing))
@@ -256,9 +256,11 @@ class ClaimModel:
         if task not in TASKS:
             raise choice("task", task, TASKS)
         if not 0 < threshold < 1:
-            raise Problem(f"a threshold of {threshold} is no probability.", fix="threshold=0.5")
+            raise HardcaseError(
+                f"a threshold of {threshold} is no probability.", fix="threshold=0.5"
+            )
         if model.offers == "label":
-            raise Problem(
+            raise HardcaseError(
                 f"{model.name} tells labels alone, and claims need scores.",
                 fix="leave out subject.label_only",
             )
@@ -324,16 +326,16 @@ class ClaimModel:
         logits = claim_logits(support._replace(value=value), claims, len(self.class_names))
         return Answer(logits, answer.activations)
 
-    def support(self, said: Tensor | Detections, claims: Claims) -> Support:
+    def support(self, answer: Tensor | Detections, claims: Claims) -> Support:
         """How far it supports claims, given what it said in the data's classes."""
         cut = cut_of(self.threshold)
-        if isinstance(said, Detections):
-            return box_support(said, claims, cut)
-        if said.ndim == 4:
-            return mask_support(said, claims, cut)
+        if isinstance(answer, Detections):
+            return box_support(answer, claims, cut)
+        if answer.ndim == 4:
+            return mask_support(answer, claims, cut)
         if self.task == "classes":
-            return class_support(said, claims)
-        return tag_support(said, claims, cut)
+            return class_support(answer, claims)
+        return tag_support(answer, claims, cut)
 
     def read(self, table: Float[Tensor, "m n"], x: Float[Tensor, "m c h w"]) -> Tensor | Detections:
         """A flat table in the form of the task, under the data's classes and one for the rest."""
@@ -350,48 +352,48 @@ class ClaimModel:
         count = logits.shape[dim]
         columns = self.columns or tuple(range(len(self.class_names)))
         if max(columns, default=-1) >= count:
-            raise Problem(
+            raise HardcaseError(
                 f"the model has {count} classes, the data has {len(self.class_names)}.",
                 fix="--set model.classes=NAME,NAME,...: the names of its outputs",
             )
-        known: Int[Tensor, " k"] = torch.tensor(columns, device=logits.device)
-        of_known = logits.index_select(dim, known.clamp_min(0))
+        column_of: Int[Tensor, " k"] = torch.tensor(columns, device=logits.device)
+        selected = logits.index_select(dim, column_of.clamp_min(0))
         shape = [1] * logits.ndim
         shape[dim] = -1
-        of_known = of_known.masked_fill((known < 0).reshape(shape), ABSENT)
+        selected = selected.masked_fill((column_of < 0).reshape(shape), ABSENT)
         rest = [i for i in range(count) if i not in columns]
         if rest:
             other = logits.index_select(dim, torch.tensor(rest, device=logits.device))
             other = other.amax(dim, keepdim=True)
         else:  # of one class alone, a pixel is of it or not
             alone = self.task == "masks" and count == 1
-            other = torch.full_like(of_known.narrow(dim, 0, 1), 0.0 if alone else ABSENT)
-        return torch.cat([of_known, other], dim)
+            other = torch.full_like(selected.narrow(dim, 0, 1), 0.0 if alone else ABSENT)
+        return torch.cat([selected, other], dim)
 
 
 def _columns(classes: Sequence[str], outputs: Sequence[str]) -> tuple[int, ...]:
     """The output that means each class, -1 where none does; nothing where they are the same."""
     if not outputs or tuple(outputs) == tuple(classes):
         return ()
-    found = list[int]()
+    columns = list[int]()
     for name in classes:
         try:
-            found.append(class_map([name], outputs).outputs[0])
-        except Problem:
-            found.append(-1)
-    if all(at < 0 for at in found):
-        raise Problem(
-            f"none of the data's {len(found)} classes is one of the model's {len(outputs)}.",
+            columns.append(class_map([name], outputs).outputs[0])
+        except HardcaseError:
+            columns.append(-1)
+    if all(at < 0 for at in columns):
+        raise HardcaseError(
+            f"none of the data's {len(columns)} classes is one of the model's {len(outputs)}.",
             f"The data's are {', '.join(classes[:5])}; the model's {', '.join(outputs[:5])}.",
             fix="--set model.classes=NAME,NAME,...: the names of its outputs",
         )
-    missing = [name for name, at in zip(classes, found) if at < 0]
+    missing = [name for name, at in zip(classes, columns) if at < 0]
     if missing:
         _log.warning(
             "%d of the data's %d classes are none of the model's, which claims nothing of them: %s",
-            *(len(missing), len(found), ", ".join(missing[:10])),
+            *(len(missing), len(columns), ", ".join(missing[:10])),
         )
-    return tuple(found)
+    return tuple(columns)
 
 
 # How far a network supports claims.
@@ -413,8 +415,8 @@ def claim_logits(support: Support, claims: Claims, classes: int) -> Float[Tensor
     """Supports in the form in which all networks answer, see `hardcase.campaign.claims`."""
     value = support.value.where(claims.inside, torch.full_like(support.value, KEPT))
     empty = value.new_full((len(value), classes + len(WAYS)), ABSENT)
-    said = empty.scatter(1, support.instead[:, None], 0.0)
-    return said.scatter(1, claims.label[:, None], value[:, None])
+    logits = empty.scatter(1, support.instead[:, None], 0.0)
+    return logits.scatter(1, claims.label[:, None], value[:, None])
 
 
 def tag_support(logits: Float[Tensor, "m k"], claims: Claims, cut: float) -> Support:
@@ -435,23 +437,23 @@ def class_support(logits: Float[Tensor, "m k"], claims: Claims) -> Support:
     return Support(-margin(logits, claims.label), instead)
 
 
-def box_support(found: Detections, claims: Claims, cut: float) -> Support:
+def box_support(detections: Detections, claims: Claims, cut: float) -> Support:
     """There is such an object at the claimed place; of other kinds, anywhere.
 
     A box of another class at the place is what is said instead; so is a box of the class beside
     it.
     """
-    classes = found.logits.shape[2] - 1
-    anywhere = tag_support(_greatest(found.logits, 1), claims, cut)
-    shared = iou(found.boxes, claims.box)  # m d
-    label = claims.label[:, None, None].expand(-1, found.logits.shape[1], 1)
-    shared_label = found.logits.gather(2, label).squeeze(2) - cut  # m d
+    classes = detections.logits.shape[2] - 1
+    anywhere = tag_support(_greatest(detections.logits, 1), claims, cut)
+    shared = iou(detections.boxes, claims.box)  # m d
+    label = claims.label[:, None, None].expand(-1, detections.logits.shape[1], 1)
+    shared_label = detections.logits.gather(2, label).squeeze(2) - cut  # m d
     there = shared.detach() >= OVERLAP
     best = shared_label.masked_fill(~there, FLOOR).amax(1).clamp_min(FLOOR)
     gate = torch.nn.functional.logsigmoid((shared - OVERLAP) / BLUNT)
     support = _with_slope_of(best, torch.logsumexp(shared_label + gate, 1))
     with torch.no_grad():
-        at_place = found.logits.masked_fill(~there[:, :, None], ABSENT).amax(1)  # m k
+        at_place = detections.logits.masked_fill(~there[:, :, None], ABSENT).amax(1)  # m k
         score, other = at_place.scatter(1, claims.label[:, None], ABSENT).max(1)
         near_miss = (shared >= NEAR) & (shared < OVERLAP) & (shared_label > 0)
         way = torch.where(near_miss.any(1), classes + MISLOCATED, classes + LOST)
@@ -484,17 +486,17 @@ def mask_support(logits: Float[Tensor, "m k h w"], claims: Claims, cut: float) -
     share = _log_odds(exact) - cut
     support = _with_slope_of(share, _log_odds(soft))
     with torch.no_grad():
-        said = flat.argmax(1)
-        counts = flat.new_zeros(len(flat), classes + 1).scatter_add_(1, said, mask)
+        predicted = flat.argmax(1)
+        counts = flat.new_zeros(len(flat), classes + 1).scatter_add_(1, predicted, mask)
         other = counts.scatter(1, claims.label[:, None], -1.0).argmax(1)
         instead = torch.where(other < classes, other, classes + LOST)
     return _for_kind("covers", claims, Support(support, instead), anywhere)
 
 
-def _for_kind(kind: str, claims: Claims, own: Support, other: Support) -> Support:
+def _for_kind(kind: str, claims: Claims, claimed: Support, other: Support) -> Support:
     """One support for claims of a kind, another for the rest."""
     here = claims.kind == CLAIM_KINDS.index(kind)
-    return Support(*(torch.where(here, *pair) for pair in zip(own, other)))
+    return Support(*(torch.where(here, *pair) for pair in zip(claimed, other)))
 
 
 def iou(boxes: Float[Tensor, "m d 4"], box: Float[Tensor, "m 4"]) -> Float[Tensor, "m d"]:

@@ -12,8 +12,8 @@ import typer
 
 from hardcase.cli import options as o
 from hardcase.cli.insight import ASKED, named_context
-from hardcase.cli.options import as_json, shown, tell
-from hardcase.errors import Problem
+from hardcase.cli.options import as_json, print_line, shown
+from hardcase.errors import HardcaseError
 from hardcase.wording.field import field_headline, field_lines
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def conditions(
 
     if flags.data is None or field is None:
         fix = "hardcase conditions fit --data D --field folder:FIELD --out field.toml"
-        raise Problem("there is no data or no field.", fix=fix)
+        raise HardcaseError("there is no data or no field.", fix=fix)
     out = flags.out or Path("field.toml")
     if out.exists():
-        raise Problem(f"{out} exists and stays as it is.", fix="another --out")
+        raise HardcaseError(f"{out} exists and stays as it is.", fix="another --out")
     model, images, train = _ingredients(flags, split)
-    found = finished(
+    fitted = finished(
         images,
         field,
         model=model,
@@ -62,26 +62,28 @@ def conditions(
         coordinates=tuple(filter(None, coordinates.split(","))),
         seed=flags.seed or 0,
         out=out,
-        on_progress=_noted(flags.say),
+        on_progress=_noted(flags.log),
     )
-    record = found.to_json()
+    record = fitted.to_json()
     if flags.json:
         as_json({"file": str(out), **record})
     elif flags.quiet:
-        tell(field_headline(record))
+        print_line(field_headline(record))
     else:
-        tell("\n".join([*field_lines(record), "", *_next(flags, out, bool(found.found))]))
+        print_line("\n".join([*field_lines(record), "", *_next(flags, out, bool(fitted.found))]))
 
 
 def _ingredients(flags: o.Flags, split: o.Split) -> tuple[Model | None, Images, ImageSet | None]:
-    """The model, if one is named, the labelled images, and those to learn classes from."""
+    """The model, if named, the labelled images, and those to learn classes from."""
     from hardcase.conditions.fitting.fit import known_images
     from hardcase.config import task_of
 
     assert flags.data is not None
     if flags.model is not None and task_of("auto", flags.data, flags.model) != "classes":
         why = "The accuracy to expect is that of a network which names one class for each image."
-        raise Problem(f"{flags.model} makes claims about images.", why, fix="leave out --model")
+        raise HardcaseError(
+            f"{flags.model} makes claims about images.", why, fix="leave out --model"
+        )
     if flags.model is not None:
         context = named_context(flags, "conditions fit", split=split)
         return context.subject, context.images(split), context.labelled("train")
@@ -101,13 +103,13 @@ def _next(flags: o.Flags, out: Path, declared: bool) -> list[str]:
     return lines
 
 
-def _noted(say: Callable[[str], None]) -> Callable[[str, int], None]:
+def _noted(log: Callable[[str], None]) -> Callable[[str, int], None]:
     """What tells how far a fit is, now and then."""
     last: dict[str, Any] = {"time": monotonic()}
 
     def note(what: str, count: int) -> None:
         if monotonic() - last["time"] >= EVERY:
             last["time"] = monotonic()
-            say(f"{count} {what}")
+            log(f"{count} {what}")
 
     return note

@@ -10,7 +10,7 @@ import typer
 
 from hardcase.cli import options as o
 from hardcase.cli.options import answer, grid, opened
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hardcase.types import Images
 
 MaybeRun = Annotated[
-    Path | None, typer.Argument(metavar="RUN", help="A run whose model and seeds are taken.")
+    Path | None, typer.Argument(metavar="RUN", help="A run whose model and images are used.")
 ]
 ASKED = ("seed", "settings", "trust_pickle", "device", "offline")
 """Flags that say how a model is loaded."""
@@ -62,34 +62,34 @@ def curve(
     worst = None
     declared = context.conditions
     if declared is not None:
-        flags.say(f"conditions {declared.name}: {declared}")
+        flags.log(f"conditions {declared.name}: {declared}")
         box = condition_box(declared, images.shape)
         worst = measure_worst(context.subject, images, box, seed=context.config.seed)
-    found = severity_curves(
+    result = severity_curves(
         context.subject,
         images,
         names,
         worst=worst,
-        progress=lambda done, total: flags.say(f"{done} of {total} curves: {names[done - 1]}"),
+        progress=lambda done, total: flags.log(f"{done} of {total} curves: {names[done - 1]}"),
     )
     if worst is not None:
-        found |= worst.to_json()
+        result |= worst.to_json()
     if out is None and folder is not None:
-        write_side_file(Store.open(folder), CURVES, found)
+        write_side_file(Store.open(folder), CURVES, result)
         if declared is not None and worst is not None and count is None:
             keep_worst(opened(folder), declared, worst)
     if out is not None:
-        write_atomically(out, checked_json(found))
-    answer(flags, found, *_curves(found))
+        write_atomically(out, checked_json(result))
+    answer(flags, result, *_curves(result))
     if not flags.json:
-        flags.say(
-            f"{found['correctly_classified']} of {found['images']} images classified correctly"
+        flags.log(
+            f"{result['correctly_classified']} of {result['images']} images classified correctly"
         )
 
 
-def _curves(found: dict[str, Any]) -> Iterator[str | Table]:
+def _curves(result: dict[str, Any]) -> Iterator[str | Table]:
     rows = []
-    for row in (*found["corruptions"], *found["conditions"]):
+    for row in (*result["corruptions"], *result["conditions"]):
         failing = row["curve"][-1]
         middle = row["crossing"]["quartiles"][1]
         rows.append(
@@ -103,26 +103,26 @@ def _curves(found: dict[str, Any]) -> Iterator[str | Table]:
         )
     columns = ("change", "failing at the end", "median crossing", "not monotone", "mean error")
     yield grid("", columns, rows)
-    worst = found.get("worst_case")
+    worst = result.get("worst_case")
     if worst is not None:
         low, high = worst["images_like_these"]
         yield (
             f"worst case: at least {worst['value']:.1%} of the images fail somewhere in the"
-            f" declared box ({low:.1%} to {high:.1%})"
+            f" declared ranges ({low:.1%} to {high:.1%})"
         )
-    mean = found["corruption_error"]
+    mean = result["corruption_error"]
     if mean is not None:
         yield f"mean corruption error: {mean['plain']:.1%}"
 
 
-def named_context(flags: o.Flags, verb: str, **given: Any) -> Context:
+def named_context(flags: o.Flags, verb: str, **objects: Any) -> Context:
     """The context of a model and data that flags must name where there is no run."""
     from hardcase.context import Context
 
     if flags.model is None or flags.data is None:
         fix = f"hardcase {verb} RUN, or --model ... --data ..."
-        raise Problem("there is no model or no data.", fix=fix)
-    return Context(o.resolve({**vars(flags), **given}, {"method": "pgd"}))
+        raise HardcaseError("there is no model or no data.", fix=fix)
+    return Context(o.resolve({**vars(flags), **objects}, {"method": "pgd"}))
 
 
 def model_and_images(

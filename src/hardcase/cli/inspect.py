@@ -28,10 +28,10 @@ from hardcase.cli.options import (
     note,
     opened,
     plural,
+    print_line,
     table_of,
-    tell,
 )
-from hardcase.errors import USAGE, Problem, choice
+from hardcase.errors import USAGE, HardcaseError, choice
 
 if TYPE_CHECKING:
     from hardcase.claims.annotations import AnnotatedImages
@@ -62,8 +62,8 @@ RECOMMENDED = {
 
 
 def rows(kind: str) -> list[dict[str, Any]]:
-    """The rows of a table: experiments and plug-ins have their own, all others are in the stored
-    catalogue."""
+    """The rows of a table: those of experiments and plug-ins are read from entry points, all others
+    from the stored catalogue."""
     if kind == "plugins":
         return companions.plugin_rows()
     if kind != "experiments":
@@ -92,9 +92,9 @@ def listing(
     if format == "json":
         as_json(table)
     elif not table:
-        tell(f"no {what} yet")
+        print_line(f"no {what} yet")
     elif verbose or name is not None:
-        tell("\n\n".join(facts(_in_words(row)) for row in table))
+        print_line("\n\n".join(facts(_in_words(row)) for row in table))
     elif str(what) == "methods" and not all:
         _recommended(table)
     else:
@@ -109,35 +109,35 @@ def _recommended(table: list[dict[str, Any]]) -> None:
     chosen = [(name, words, papers[name]) for name, words in RECOMMENDED.items()]
     console().print(grid("", ("method", "for", "paper"), chosen))
     rest = len(table) - len(chosen)
-    tell(f"{rest} more: hardcase list methods --all; one in full: hardcase list methods NAME")
+    print_line(f"{rest} more: hardcase list methods --all; one in full: hardcase list methods NAME")
 
 
 def _named(name: str, kind: str, table: list[dict[str, Any]]) -> dict[str, Any]:
-    known = {row["name"]: row for row in table}
-    if name not in known:
-        return _others_row(name, kind, list(known))
-    return known[name]
+    by_name = {row["name"]: row for row in table}
+    if name not in by_name:
+        return _others_row(name, kind, list(by_name))
+    return by_name[name]
 
 
-def _others_row(name: str, room: str, known: list[str]) -> dict[str, Any]:
-    """The row of a part that is not ours: in a file of one's own, or an installed one."""
+def _others_row(name: str, room: str, names: list[str]) -> dict[str, Any]:
+    """The row of a part that is not ours: in a user's file, or in an installed plug-in."""
     from hardcase.catalogue import row_of
 
     kinds = {where: kind for kind, where in registry.ROOMS.items()}
     if room in kinds and (".py" in name or name in registry.names(kinds[room])):
         return row_of(registry.resolve(kinds[room], name))
-    raise choice(f"row of {room}", name, known)
+    raise choice(f"row of {room}", name, names)
 
 
 def _in_words(row: dict[str, Any]) -> dict[str, str]:
-    """What a row says, one line for each fact and each option."""
-    said = {key: _words(value) for key, value in row.items() if value and key != "options"}
+    """The content of a row, a line for each fact and each option."""
+    texts = {key: _words(value) for key, value in row.items() if value and key != "options"}
     for name, option in row.get("options", {}).items():
-        one_of = f" (one of {', '.join(option['choices'])})" if option["choices"] else ""
-        said[f"option {name}"] = f"{_words(option['default'])}: {option['help']}{one_of}".rstrip(
+        choices = f" (one of {', '.join(option['choices'])})" if option["choices"] else ""
+        texts[f"option {name}"] = f"{_words(option['default'])}: {option['help']}{choices}".rstrip(
             ": "
         )
-    return said
+    return texts
 
 
 def _words(value: Any) -> str:
@@ -171,7 +171,7 @@ def coverage(
     split: o.Split = o.Split.test,
     count: int | None = None,
 ) -> None:
-    """Measure how much of a model an image set covers; a diagnosis, never a pass mark."""
+    """Measure the share of a model that an image set covers; a diagnosis, never a pass mark."""
     from dataclasses import replace
 
     from hardcase.cli.run import read_json
@@ -190,7 +190,7 @@ def coverage(
         images = images.sample(count=count, seed=config.seed)
     seeds = _seeds(data, images) if "seed-test" in criteria else None
     profiled = f"profile from the train split of {source}"
-    flags.say(f"measuring {len(images):,} images of {data}; {profiled}")
+    flags.log(f"measuring {len(images):,} images of {data}; {profiled}")
     rows = measured(
         context.subject,
         images,
@@ -201,8 +201,10 @@ def coverage(
         batch=0 if config.batch_size == "auto" else config.batch_size,
     )
     columns = ("criterion", "value", "covered", "total", "seconds")
-    known = {row["name"]: row["summary"] for row in registry.rows("criteria")}
-    meanings = {row["criterion"]: known.get(row["criterion"].partition(":")[0], "") for row in rows}
+    summaries = {row["name"]: row["summary"] for row in registry.rows("criteria")}
+    meanings = {
+        row["criterion"]: summaries.get(row["criterion"].partition(":")[0], "") for row in rows
+    }
     answer(flags, rows, table_of(rows, columns), facts({k: v for k, v in meanings.items() if v}))
     if flags.verbose and not flags.json:
         note(facts({row["criterion"]: _convention(row["convention"]) for row in rows}))
@@ -220,14 +222,14 @@ def _convention(settled: dict[str, Any]) -> str:
 
 
 def _seeds(data: str, images: Images) -> Images | None:
-    """The images from which the failures of a run were made, row by row."""
+    """The originals of a run's failures, row by row."""
     if not data.startswith(RUN):
         return None
     from dataclasses import replace
 
     run = opened(Path(data.removeprefix(RUN)))
-    made = dict(zip(run.findings["id"].to_pylist(), run.findings["original"].to_pylist()))
-    place = [run.seed_rows[made[name.rpartition("/")[2]]] for name in images.id]
+    originals = dict(zip(run.findings["id"].to_pylist(), run.findings["original"].to_pylist()))
+    place = [run.seed_rows[originals[name.rpartition("/")[2]]] for name in images.id]
     return replace(images, x=run.seed_images(place))
 
 
@@ -251,7 +253,7 @@ def data(
     parts = [
         describe(load(name, split=split, offline=flags.offline)) for split in ("train", "test")
     ]
-    said: dict[str, Any] = {
+    facts_of_data: dict[str, Any] = {
         "data": name,
         **{part["split"]: f"{part['images']:,} images, hash {part['hash']}" for part in parts},
         "shape": " x ".join(map(str, parts[1]["shape"])),
@@ -259,8 +261,10 @@ def data(
         "notes": list(dict.fromkeys(note for part in parts for note in part["notes"])),
         **brought,
     }
-    words = {k: ", ".join(v) if isinstance(v, list | tuple) else v for k, v in said.items() if v}
-    answer(flags, said, facts(words), quiet="")
+    words = {
+        k: ", ".join(v) if isinstance(v, list | tuple) else v for k, v in facts_of_data.items() if v
+    }
+    answer(flags, facts_of_data, facts(words), quiet="")
 
 
 TRYING = 3.0
@@ -278,7 +282,7 @@ OPTIONAL = {
 MAPPED = 12
 """Classes of the data whose output is shown."""
 UNNAMED = "none"
-"""The model or method where nobody names one."""
+"""The default model or method."""
 SMOKE_QUERIES = 60
 """Queries per image that a smoke run asks of a black box."""
 FEW = 16
@@ -288,7 +292,7 @@ SURE = 0.9999
 
 
 class DoctorLine(NamedTuple):
-    """One line of the doctor."""
+    """A line of the doctor."""
 
     what: str
     state: Literal["ok", "warning", "problem"]
@@ -319,8 +323,8 @@ def environment() -> Iterator[DoctorLine]:
     yield DoctorLine("devices", "ok", ", ".join(["cpu", *gpus]))
     yield _cache()
     there = [name for name in OPTIONAL if find_spec(name) is not None]
-    found = (f"{name} {metadata.version(name.replace('_', '-'))}" for name in there)
-    yield DoctorLine("optional", "ok", ", ".join(found) or "none of the optional libraries")
+    installed = (f"{name} {metadata.version(name.replace('_', '-'))}" for name in there)
+    yield DoctorLine("optional", "ok", ", ".join(installed) or "none of the optional libraries")
     lacking = [OPTIONAL[name] for name in OPTIONAL if name not in there]
     if lacking:
         extras = ",".join(extra for extra, _ in lacking)
@@ -332,13 +336,13 @@ def environment() -> Iterator[DoctorLine]:
 def job(
     config: Config,
     progress: Callable[[TrainingProgress], None],
-    tell: Callable[[str], None] = lambda text: None,
+    print_line: Callable[[str], None] = lambda text: None,
 ) -> Iterator[DoctorLine]:
     """The data, the model, their fit, and a short run; the first problem ends it, for the rest
     depends on it."""
     try:
-        yield from _job(config, progress, tell)
-    except Problem as problem:
+        yield from _job(config, progress, print_line)
+    except HardcaseError as problem:
         detail = " ".join([problem.what, *problem.why])
         yield DoctorLine("stopped here", "problem", detail, _exact(problem.fix, config.data))
 
@@ -355,7 +359,7 @@ def _exact(fix: str, data: str) -> str:
 
 
 def _job(
-    config: Config, progress: Callable[[TrainingProgress], None], tell: Callable[[str], None]
+    config: Config, progress: Callable[[TrainingProgress], None], print_line: Callable[[str], None]
 ) -> Iterator[DoctorLine]:
     from hardcase.config import check_names
     from hardcase.context import Context
@@ -366,7 +370,7 @@ def _job(
     from hardcase.types import is_photographic
 
     check_names(config)
-    tell("loading the data and the model")
+    print_line("loading the data and the model")
     context = Context(_short(config), progress=progress)
     images = context.images(config.split)
     about = describe(images)
@@ -383,23 +387,23 @@ def _job(
     if context.task.classifies:
         first_answers(model, images.first(FEW).images())
     if is_photographic(images.shape):
-        tell("trying which sizes the model takes")
-        with trying(TRYING / 2, tell):
+        print_line("trying which sizes the model takes")
+        with trying(TRYING / 2, print_line):
             yield from _sizes(model, images.shape[1])
-    found = context.class_map
-    if found is not None:
-        rows = str(found).splitlines()
+    class_map = context.class_map
+    if class_map is not None:
+        rows = str(class_map).splitlines()
         more = f" … and {len(rows) - MAPPED} more" if len(rows) > MAPPED else ""
         yield DoctorLine("classes", "ok", "; ".join(rows[:MAPPED]) + more)
     seeds = context.seeds
-    with trying(TRYING, tell):
+    with trying(TRYING, print_line):
         yield from _mistakes(model, seeds.images())
         yield from _labels_alone(config, model, seeds)
-    tell("asking the model about the images")
+    print_line("asking the model about the images")
     with trying(TRYING / 2, lambda text: None):
-        some = affordable(model, seeds, TRYING / 2)
+        sampled = affordable(model, seeds, TRYING / 2)
         lenient = config.allow_low_accuracy
-        health = check(model, seeds, allow_low_accuracy=lenient, sample=some)
+        health = check(model, seeds, allow_low_accuracy=lenient, sample=sampled)
     right = f"{100 * health.accuracy:.1f} % (n = {health.images:,})"
     yield DoctorLine("accuracy", "ok", f"{right}, mean confidence {health.confidence:.2f}")
     yield _normalisation(config, model)
@@ -417,15 +421,15 @@ def _job(
         if "model.outputs=sigmoid" not in text:  # said with the other mistakes
             yield DoctorLine("model", "warning" if remedy else "ok", text, remedy)
     short = _short(config, model.offers)
-    tell(f"a short run of {short.method.name}")
+    print_line(f"a short run of {short.method.name}")
     many = not context.task.classifies  # of few claims, a network may make none
     small = many or not is_photographic(context.shape)
     yield _smoke(short, None if many else model, progress, small=small)
 
 
 def _annotations(annotated: AnnotatedImages) -> Iterator[DoctorLine]:
-    """What is odd about annotated images, and a picture of some, by which a person sees whether
-    boxes and names are where they should be."""
+    """Oddities of annotated images, and a picture of a sample, which shows whether boxes and names
+    are where they should be."""
     from hardcase.cache import cache_folder, write_atomically
     from hardcase.claims.load import draw_annotations
 
@@ -437,20 +441,20 @@ def _annotations(annotated: AnnotatedImages) -> Iterator[DoctorLine]:
 
 
 def _mistakes(model: Model, images: Images) -> Iterator[DoctorLine]:
-    """The usual mistakes that a few images give away, each with the flag that mends it."""
+    """The usual mistakes that sample images give away, each with the flag that mends it."""
     from hardcase.models.mistakes import diagnosis_of
 
     diagnosis = diagnosis_of(model, images)
-    for found in diagnosis.mistakes if diagnosis else ():
-        better = "" if found.accuracy is None else f" ({100 * found.accuracy:.0f} % right then)"
-        yield DoctorLine(found.name, "warning", f"{found.what}{better}", found.fix)
+    for mistake in diagnosis.mistakes if diagnosis else ():
+        better = "" if mistake.accuracy is None else f" ({100 * mistake.accuracy:.0f} % right then)"
+        yield DoctorLine(mistake.name, "warning", f"{mistake.what}{better}", mistake.fix)
     if diagnosis and diagnosis.tried:
         sizes = [pair for pair in diagnosis.tried if pair[0].endswith("pixels")]
         best = [max(sizes, key=lambda pair: pair[1])] if sizes else []
         others = [pair for pair in diagnosis.tried if pair not in sizes]
         shares = [("as it is", diagnosis.accuracy or 0.0), *others, *best]
-        told = ", ".join(f"{label} {100 * share:.0f} %" for label, share in shares)
-        yield DoctorLine("tried", "ok", f"accuracy (n = {diagnosis.images}) {told}")
+        rates = ", ".join(f"{label} {100 * share:.0f} %" for label, share in shares)
+        yield DoctorLine("tried", "ok", f"accuracy (n = {diagnosis.images}) {rates}")
 
 
 def _labels_alone(config: Config, model: Model, seeds: ImageSet) -> Iterator[DoctorLine]:
@@ -463,10 +467,10 @@ def _labels_alone(config: Config, model: Model, seeds: ImageSet) -> Iterator[Doc
     has_task = bool(getattr(model, "task", ""))
     if isinstance(model, Subject) or has_task or model.offers != "scores":
         return
-    few = seeds.take(torch.arange(min(len(seeds), FEW))).images()
-    surest = answers(model, few).softmax(1).amax(1)
+    sampled = seeds.take(torch.arange(min(len(seeds), FEW))).images()
+    surest = answers(model, sampled).softmax(1).amax(1)
     if bool((surest > SURE).all()):
-        what = f"one class has all the probability, in each of {len(few)} answers: labels alone"
+        what = f"one class has all the probability, in each of {len(sampled)} answers: labels alone"
         yield DoctorLine("answers", "warning", what, "--set model.label_only=true")
 
 
@@ -483,16 +487,16 @@ def _kind(model: Model) -> str:
 
 
 def _sizes(model: Model, side: int) -> Iterator[DoctorLine]:
-    """The sizes of images that a network takes, where its size is not its only one."""
+    """The sizes of images that a network takes, if it takes more than a single size."""
     from hardcase.models.mistakes import sizes_taken
     from hardcase.models.subject import Subject
 
-    taken = sizes_taken(model.net) if isinstance(model, Subject) else []
-    if not taken:
+    sizes = sizes_taken(model.net) if isinstance(model, Subject) else []
+    if not sizes:
         return
-    words = f"takes images of {min(taken)} pixels"
-    if len(taken) > 1:
-        words = f"takes images of {min(taken)} to {max(taken)} pixels"
+    words = f"takes images of {min(sizes)} pixels"
+    if len(sizes) > 1:
+        words = f"takes images of {min(sizes)} to {max(sizes)} pixels"
     yield DoctorLine("sizes", "ok", f"the model {words}; these have {side}")
 
 
@@ -516,17 +520,17 @@ def _normalisation(config: Config, model: Model) -> DoctorLine:
         )
         return DoctorLine("normalisation", "ok", f"none: the model sees 0..1{inside}")
     shown = ", ".join(f"({m:.3g}, {s:.3g})" for m, s in zip(mean, std))
-    told = f"(mean, std) by channel: {shown}"
-    asked = (config.model.mean, config.model.std) != ((0.0,), (1.0,))
-    if asked or is_stated(config.model.name):
-        return DoctorLine("normalisation", "ok", told)
-    found = f"normalisation {name_of(mean, std)}, found by trying the usual ones; {told}"
-    return DoctorLine("normalisation", "warning", found, flags_of(tuple(mean), tuple(std)))
+    channels = f"(mean, std) by channel: {shown}"
+    configured = (config.model.mean, config.model.std) != ((0.0,), (1.0,))
+    if configured or is_stated(config.model.name):
+        return DoctorLine("normalisation", "ok", channels)
+    trial = f"normalisation {name_of(mean, std)}, found by trying the usual ones; {channels}"
+    return DoctorLine("normalisation", "warning", trial, flags_of(tuple(mean), tuple(std)))
 
 
 def _short(config: Config, offers: str | None = None) -> Config:
-    """The configuration of the smoke run: of the method that was named, else of one that a model
-    can take which `offers` this (None: as its name says), and for which nothing is trained."""
+    """The configuration of the smoke run: of the named method, else of a method for a model that
+    `offers` this (None: by its name) and that needs no training."""
     from hardcase.config import chosen_method, parse
 
     values = config.model_dump()
@@ -548,7 +552,7 @@ def _smoke(
     *,
     small: bool,
 ) -> DoctorLine:
-    """A few images for a few seconds, into a folder that is thrown away."""
+    """A short run on sample images, into a temporary folder."""
     from hardcase.config import parse
     from hardcase.context import Context
     from hardcase.runs.plan import plan_of
@@ -604,26 +608,28 @@ def doctor(flags: o.Flags) -> None:
         check_names(wanted)
     from hardcase.cli.progress import front
 
-    seen = list(_told(environment(), show=not flags.json))
+    findings = list(_told(environment(), show=not flags.json))
     if not alone:
         with front("plain") as screen:
-            seen += _told(job(wanted, screen.train, screen.prepare), show=not flags.json)
-    counts = Counter(one.state for one in seen)
+            findings += _told(job(wanted, screen.train, screen.prepare), show=not flags.json)
+    counts = Counter(finding.state for finding in findings)
     words = [plural(counts[word], word) for word in ("problem", "warning") if counts[word]]
-    told = f"\n{' and '.join(words) or 'everything is in order'}"
+    verdict = f"\n{' and '.join(words) or 'everything is in order'}"
     if alone:
-        told += "; to check a model too: hardcase doctor --model net.py:make --data folder:photos"
-    answer(flags, [one._asdict() for one in seen], told)
+        verdict += (
+            "; to check a model too: hardcase doctor --model net.py:make --data folder:photos"
+        )
+    answer(flags, [finding._asdict() for finding in findings], verdict)
     if counts["problem"]:
         raise typer.Exit(USAGE)
 
 
 def _told(findings: Iterator[DoctorLine], *, show: bool) -> Iterator[DoctorLine]:
-    for one in findings:
+    for finding in findings:
         if show:
-            remedy = f"\n{'':24}try: {one.remedy}" if one.remedy else ""
-            tell(f"{one.state:<8} {one.what:<14} {one.detail}{remedy}")
-        yield one
+            remedy = f"\n{'':24}try: {finding.remedy}" if finding.remedy else ""
+            print_line(f"{finding.state:<8} {finding.what:<14} {finding.detail}{remedy}")
+        yield finding
 
 
 @o.takes(
@@ -650,7 +656,7 @@ def layers(flags: o.Flags, model: str, data: str = "mnist5k") -> None:
 
 
 def _subject(model: str, images: Images, data: str, flags: o.Flags) -> Subject:
-    """The model as it would be tested; zoo models are not trained: their layers are known."""
+    """The model as it would be tested; zoo models are not trained, since their layers are fixed."""
     from hardcase.config import parse
     from hardcase.context import Context
     from hardcase.models.load import network
@@ -663,6 +669,6 @@ def _subject(model: str, images: Images, data: str, flags: o.Flags) -> Subject:
         classes = len(images.classes)
         net = build_classifier(name, channels=channels, size=size, classes=classes)
         return Subject(net, name=model)
-    asked = {"offline": flags.offline, "trust_pickle": flags.trust_pickle}
+    settings = {"offline": flags.offline, "trust_pickle": flags.trust_pickle}
     values = {"model": model, "data": data, "method": "pgd", "device": flags.device or "auto"}
-    return network(Context(parse({**values, **asked})).subject)
+    return network(Context(parse({**values, **settings})).subject)

@@ -1,4 +1,4 @@
-"""The command line: the table of verbs, and what is said when a command fails."""
+"""The command line: the table of verbs, and the messages of commands that fail."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hardcase.errors import (
     INTERRUPTED,
     UNREAD,
     USAGE,
-    Problem,
+    HardcaseError,
     count_interrupt,
     end_lost_calls,
 )
@@ -66,13 +66,13 @@ def usage(error: BaseException) -> int | None:
 
 
 def internal(error: BaseException, *, verbose: bool) -> int:
-    """One line about an error nobody foresaw, and where its traceback is."""
+    """A line about an internal error, and where its traceback is."""
     text = redact("".join(traceback.format_exception(error)))
     summary = _first_line(error, "no message")
-    typer.echo(f"error: something unforeseen: {type(error).__name__}: {summary}", err=True)
+    typer.echo(f"error: internal error: {type(error).__name__}: {summary}", err=True)
     if not verbose:
-        kept = f"  The traceback is in {_keep(text)}; -v prints it."
-        text = f"{kept} Findings that were stored are safe."
+        where_it_is = f"  The traceback is in {_keep(text)}; -v prints it."
+        text = f"{where_it_is} Failures that were stored are safe."
     typer.echo(text, err=True)
     return INTERNAL
 
@@ -136,12 +136,12 @@ VERBS = (
     Verb("run", "run:run", "Measure how often a model fails, and search for where it does."),
     Verb("resume", "run:resume", "Go on with a run that was stopped."),
     Verb("status", "run:status", "Show where runs stand."),
-    Verb("judge", "train:judge", "Judge findings: is the label kept, lost or unsure?"),
+    Verb("judge", "train:judge", "Judge failures: is the label kept, lost or unsure?"),
     Verb("report", "results:report", "Write the HTML report of runs."),
     Verb("open", "start:open_run", "Write the report of a run and open it."),
     Verb("compare", "results:compare", "Compare runs with statistics."),
     Verb("gate", "results:gate", "Pass or fail a run by limits, for CI."),
-    Verb("export", "results:export", "Write the findings in another program's form."),
+    Verb("export", "results:export", "Write the failures in another program's format."),
     Verb("coverage", "inspect:coverage", group=_LOOK),
     Verb("curve", "insight:curve", group=_LOOK),
     Verb("layers", "inspect:layers", group=_LOOK),
@@ -178,11 +178,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_memory(words)
         with _counting_interrupts(), silence.ended(_computing(words)):
-            asked = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
-            code = asked() if callable(asked) else asked
+            outcome = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
+            code = outcome() if callable(outcome) else outcome
         sys.stdout.flush()  # a result that nobody can read is no success
         return code if isinstance(code, int) else 0
-    except Problem as problem:
+    except HardcaseError as problem:
         typer.echo(f"error: {problem}", err=True)
         return problem.code
     except typer.Exit as leave:
@@ -206,9 +206,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             start = sanitize(redact(str(error.filename)))[:40]
             typer.echo(f"error: {start}…: {error.strerror}", err=True)
             return USAGE
-        told = usage(error)
-        if told is not None:
-            return told
+        code_of_usage = usage(error)
+        if code_of_usage is not None:
+            return code_of_usage
         return internal(error, verbose=bool({"-v", "--verbose"} & {*words}))
     finally:
         end_lost_calls(False)
@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _computing(words: Sequence[str]) -> str:
     """The verb of a command that may compute for long without a line; empty for all others, and
-    where a person is asked or wants no words.
+    where a person answers questions or wants no words.
     """
     verbs = {verb.name for verb in VERBS} - {*_LIGHT, "init"}
     if not words or words[0] not in verbs or {"-q", "--quiet", "-h", "--help", "--ask"} & {*words}:
@@ -248,7 +248,7 @@ def _check_memory(words: Sequence[str]) -> None:
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
     if most == resource.RLIM_INFINITY or most >= ADDRESS_SPACE:
         return
-    raise Problem(
+    raise HardcaseError(
         f"this process may use {most / 1e9:.2g} GB of memory addresses; PyTorch and the other "
         f"libraries take {ADDRESS_SPACE / 1e9:.2g} GB.",
         "With less they hang or crash at any moment.",
@@ -257,7 +257,7 @@ def _check_memory(words: Sequence[str]) -> None:
 
 
 def _not_loaded(error: ImportError | MemoryError | OSError) -> int:
-    """One line about a library that cannot be loaded, or memory that is not there."""
+    """A line about a library that cannot be loaded, or missing memory."""
     summary = _first_line(error, "no memory is left")
     typer.echo(f"error: a library cannot be loaded, or memory is short: {summary}", err=True)
     typer.echo("  try: more memory (ulimit -v), or hardcase doctor", err=True)
@@ -288,8 +288,8 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def build(words: Sequence[str] = ()) -> typer.Typer:
-    """The command with the verb that `words` begin with; with all of them if it is not known, for
-    help and hints."""
+    """The command with the verb that `words` begin with; with all of them if the verb is unknown,
+    for help and hints."""
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=not words or words[0].startswith("-"),
@@ -315,7 +315,7 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
 
 
 def _more() -> dict[str, list[str]]:
-    """The verbs that the first screen names without a line of their own."""
+    """The verbs that the first screen names without a separate line."""
     groups: dict[str, list[str]] = {}
     for verb in VERBS:
         if verb.group:
@@ -327,7 +327,7 @@ def _more() -> dict[str, list[str]]:
 
 
 def _add_companion(app: typer.Typer, name: str) -> None:
-    """Add a verb of another distribution, which is one command or a group of them."""
+    """Add a verb of another distribution: a command or a group of commands."""
     loaded = load_verb(name)
     if isinstance(loaded, typer.Typer):
         app.add_typer(loaded, name=name)
@@ -340,13 +340,13 @@ def _function(verb: Verb) -> Any:
     return getattr(import_module(f"hardcase.cli.{module}"), function)
 
 
-def _version(asked: bool) -> bool:
-    if asked:
+def _version(requested: bool) -> bool:
+    if requested:
         from hardcase import __version__
 
         typer.echo(f"hardcase {__version__}")
         raise typer.Exit
-    return asked
+    return requested
 
 
 def _top(

@@ -1,5 +1,6 @@
-"""What verbs share: the flags they take, how file, flags and ``--set`` become one configuration,
-and how results are said: they go to standard output, everything else to standard error.
+"""What verbs share: the flags they take, how file, flags and ``--set`` become a single
+configuration, and how results are printed: they go to standard output, everything else to standard
+error.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class Split(StrEnum):
 
 
 class Row(NamedTuple):
-    """What ``--help`` says of a flag, what its value is called, names other than its own, and the
-    least number that it takes."""
+    """The help of a flag, the name of its value, further names, and the least number that it
+    takes."""
 
     help: str
     metavar: str | None = None
@@ -82,15 +83,15 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "images": Row("Images to search from; 60.", "N"),
         "split": Row("Which split the images come from."),
         "seed": Row("Random seed.", "N"),
-        "peer": Row("Another model to compare with; repeatable.", "MODEL"),
-        "judge_features": Row("Network whose features judge the findings; repeatable.", "MODEL"),
-        "witness": Row("A network that must keep the label; repeatable.", "MODEL|default|none"),
-        "baseline": Row("The version before: compared on the same samples.", "MODEL|RUN"),
+        "peer": Row("Another model to compare with. Repeatable.", "MODEL"),
+        "judge_features": Row("Network whose features judge the failures. Repeatable.", "MODEL"),
+        "witness": Row("A network that must keep the label. Repeatable.", "MODEL|default|none"),
+        "baseline": Row("A baseline model: compared on the same samples.", "MODEL|RUN"),
         "map": Row("Fill a map of two or three features with failures.", "A,B[:CELLS]"),
         "generator": Row("Generator whose latent space is searched.", "KIND[:NAME|PATH]"),
         "target": Row("Targeted search: only this predicted class counts as a failure.", "CLASS"),
         "criterion": Row("Coverage criterion that guides the search or is measured.", "NAME[:k=v]"),
-        "criteria": Row("Report coverage of the images alone and with the findings.", "A,B:k=v"),
+        "criteria": Row("Report coverage of the images alone and with the failures.", "A,B:k=v"),
         "conditions": Row("What the model must stand: a profile or a file.", "NAME|FILE|none"),
         "limits": Row("A file whose [limits] replace those of hardcase.toml.", "FILE.toml"),
         "samples": Row("Random samples of the conditions per image; 4.", "N", least=1),
@@ -99,7 +100,7 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
             "all|N",
         ),
         "oracle": Row("label, disagreement, non-finite, any, regression.", "KIND"),
-        "keep": Row("first, best, best-per-label, all, or so many findings per image.", "WHICH"),
+        "keep": Row("first, best, best-per-label, all, or so many failures per image.", "WHICH"),
         "settings": Row("Any setting, e.g. method.population=30", "KEY=VALUE", ("--set",)),
         "allow_low_accuracy": Row("Accept a model near chance, or a generator that loses labels."),
         "trust_pickle": Row("Load weights that need unpickling, which can run code."),
@@ -112,18 +113,18 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "gradients": Row("Gradient budget per image.", "N"),
         "total_queries": Row("Total query budget, divided over the images.", "N"),
         "total_gradients": Row("Total gradient budget, divided over the images.", "N"),
-        "findings": Row("Stop at the end of the round that reaches this many findings.", "N"),
+        "findings": Row("Stop at the end of the round that reaches this many failures.", "N"),
         "time": Row("Stop after the step in which the time is up.", "10m"),
     },
-    "Where it computes": {
+    "Hardware": {
         "device": Row("auto (a GPU where there is one), cpu, cuda, cuda:1, mps."),
-        "precision": Row("Arithmetic on a GPU: strict, tf32 or bf16; findings are strict.", "KIND"),
-        "batch_size": Row("Images in one call of a network; changes no result.", "N|auto"),
-        "workers": Row("Worker processes; changes no result.", "N"),
+        "precision": Row("Arithmetic on a GPU: strict, tf32 or bf16. Failures are strict.", "KIND"),
+        "batch_size": Row("Images in one call of a network. Changes no result.", "N|auto"),
+        "workers": Row("Worker processes. Changes no result.", "N"),
         "cluster": Row("auto, ray://... or local:2.", "WHERE"),
         "offline": Row("Use no network."),
     },
-    "What it says": {
+    "Output": {
         "out": Row("Where to write.", "DIR"),
         "show": Row("Open the page in the browser.", names=("--open",)),
         "progress": Row("live needs a terminal; plain is a line every 30 s."),
@@ -153,7 +154,7 @@ OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 def require_folders(*folders: Path) -> None:
     """Tell of folders that do not exist, before anything is imported to read them."""
-    from hardcase.errors import Problem
+    from hardcase.errors import HardcaseError
 
     for folder in folders:
         if folder.exists():
@@ -162,12 +163,12 @@ def require_folders(*folders: Path) -> None:
         runs = sorted(Path("runs").glob("*/run.json"), key=lambda path: path.stat().st_mtime)
         if runs:
             fix = shown(runs[-1].parent)
-        raise Problem(f"{folder} is not a run folder: it does not exist.", fix=fix)
+        raise HardcaseError(f"{folder} is not a run folder: it does not exist.", fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignFlags:
-    """The flags of a campaign; each sets the key of the configuration that is called as it is."""
+    """The flags of a campaign; each sets the key of the configuration with its name."""
 
     config: Path | None = None
     model: str | None = None
@@ -212,7 +213,7 @@ class CampaignFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(CampaignFlags):
-    """The flags that several verbs share; one that the verb does not have keeps its default."""
+    """The flags that verbs share; a flag that the verb does not have keeps its default."""
 
     trust: bool = False
     dry_run: bool = False
@@ -226,18 +227,18 @@ class Flags(CampaignFlags):
 
     @property
     def json(self) -> bool:
-        """Whether the result is asked for as JSON."""
+        """Whether the result is printed as JSON."""
         return self.format == Format.json
 
     @property
     def place(self) -> str:
-        """The device that was asked for, if it exists; by default a GPU where there is one."""
+        """The requested device, if it exists; by default a GPU if available."""
         from hardcase.tensors import usable_device
 
         return usable_device(self.device or "auto")
 
     @property
-    def say(self) -> Callable[[str], None]:
+    def log(self) -> Callable[[str], None]:
         """Where notes about the result go: to standard error, or nowhere with ``-q``."""
         return (lambda text: None) if self.quiet else note
 
@@ -252,19 +253,19 @@ Verb = Callable[..., None]
 
 
 def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb], Any]:
-    """Give a verb the shared flags called `names`, which reach it as one value, its parameter
-    `flags`, and `own` ones. With `first`, ``--help`` shows those and ``--help-all`` the rest."""
+    """Add to a verb the shared flags `names`, which reach it as its parameter `flags`, and
+    its `own` flags. With `first`, ``--help`` shows those and ``--help-all`` the rest."""
 
     def decorate(verb: Verb) -> Callable[..., Callable[[], None]]:
         parameters = []
-        for known in signature(verb, eval_str=True).parameters.values():
-            hint = known.annotation
-            if known.name in own:
-                hint = _flag(known.name, Annotated[hint, own[known.name].option()])
-            if known.name != "flags":
-                parameters.append(known.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
+        for parameter in signature(verb, eval_str=True).parameters.values():
+            hint = parameter.annotation
+            if parameter.name in own:
+                hint = _flag(parameter.name, Annotated[hint, own[parameter.name].option()])
+            if parameter.name != "flags":
+                parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
         named = signature(verb, eval_str=True).parameters.items()
-        folders = [name for name, known in named if known.annotation in (OneRun, Runs)]
+        folders = [name for name, parameter in named if parameter.annotation in (OneRun, Runs)]
         kinds = get_type_hints(Flags)
         for name in names:
             hint = Annotated[kinds[name], shared(name)]
@@ -282,8 +283,8 @@ def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb]
             """What the command line then does."""
             given.pop(_HELP_ALL.name, None)
             for name in folders:
-                found = given[name]
-                require_folders(*(found if isinstance(found, list) else [found]))
+                value = given[name]
+                require_folders(*(value if isinstance(value, list) else [value]))
             flags = Flags(**{name: given.pop(name) for name in names})
             if "verbose" in names:
                 logging_to(verbose=flags.verbose, quiet=flags.quiet)
@@ -298,7 +299,8 @@ def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb]
 
 
 def _flag(name: str, hint: Any, *, hidden: bool = False) -> Any:
-    """A type with its option, called as the field or parameter is; `hidden` from ``--help``."""
+    """A type with its option, under the name of the field or parameter; `hidden` from
+    ``--help``."""
     kind, option = get_args(hint)
     option.hidden = option.hidden or hidden
     # typer keeps the first name of an option as its default
@@ -356,7 +358,7 @@ def logging_to(*, verbose: bool, quiet: bool) -> None:
 
 PROJECT = Path("hardcase.toml")
 _KEYS = {"peer": "peers", "witness": "witnesses"}
-"""Flags that may be repeated are called in the singular; all others as the key they set."""
+"""Flags that may be repeated have the singular as their name; all others the key that they set."""
 
 
 def resolve(
@@ -367,9 +369,9 @@ def resolve(
 ) -> Config:
     """The configuration that these flags (a command's parameters by name) ask for.
 
-    They override ``--limits``, which overrides the named file and `defaults`. Where nobody names a
-    method and `choose` is given, one is chosen by what the model offers, and `choose` is told which
-    and why.
+    They override ``--limits``, which overrides the named file and `defaults`. If the user names
+    no method and `choose` is set, the method is chosen by what the model offers, and `choose`
+    receives its name and the reason.
     """
     from hardcase.config import chosen_method
     from hardcase.request import Request, flag_values, typed_settings
@@ -399,12 +401,12 @@ def resolve(
 def _limits(path: Path) -> dict[str, Any]:
     """What the section ``[limits]`` of a file says."""
     from hardcase.config import limits_in, read
-    from hardcase.errors import Problem
+    from hardcase.errors import HardcaseError
 
     values = read(path)
     limits_in(values)  # what is wrong is told with the file's own names
     if not values.get("limits"):
-        raise Problem(f"{path} has no limits.", fix="a section [limits] with risk = 0.1, say")
+        raise HardcaseError(f"{path} has no limits.", fix="a section [limits] with risk = 0.1, say")
     return {"limits": values["limits"]}
 
 
@@ -486,7 +488,7 @@ class Silence:
 
 
 def _imports() -> bool:
-    """Whether some module is being imported."""
+    """Whether a module is being imported."""
     specs = (getattr(module, "__spec__", None) for module in [*sys.modules.values()])
     return any(getattr(spec, "_initializing", False) for spec in specs)
 
@@ -495,14 +497,14 @@ silence = Silence()
 """That of this process."""
 
 
-def tell(text: str) -> None:
+def print_line(text: str) -> None:
     """A result."""
     silence.heard()
     typer.echo(_wrapped(sanitize(redact(text)), terminal=sys.stdout.isatty()))
 
 
 def note(text: str) -> None:
-    """Something about the result; above the screen where one is shown."""
+    """A remark on the result; above the progress display, if any."""
     silence.heard()
     clean = sanitize(redact(text))
     if _above is not None:
@@ -554,23 +556,23 @@ _words: list[str] = []
 
 def begin(words: Sequence[str]) -> None:
     """A command begins: it may do what its words say."""
-    from hardcase.errors import guard_code
+    from hardcase.errors import set_consent_check
 
     _words[:] = words
-    guard_code(None)
+    set_consent_check(None)
 
 
 def guard_folder() -> None:
     """A run folder is opened: from now on this command runs no code and talks to no server but
     those that the user has named or allowed before."""
-    from hardcase.errors import guard_code
+    from hardcase.errors import set_consent_check
     from hardcase.runs.identity import consent_of
 
-    guard_code(consent_of(_words))
+    set_consent_check(consent_of(_words))
 
 
 def opened(folder: Path) -> Run:
-    """A stored run; what in it cannot be believed is said first."""
+    """A stored run; first print the notes of its verification."""
     from hardcase.runs.results import Run
 
     guard_folder()
@@ -582,7 +584,7 @@ def opened(folder: Path) -> Run:
 
 def answer(flags: Flags, value: Any, *parts: str | Table, quiet: str | None = None) -> None:
     """The result of a verb: `value` with ``--format json``, else lines and tables; with ``-q`` the
-    line `quiet` instead, if that is given."""
+    line `quiet` instead, if set."""
     if flags.json:
         as_json(value)
     elif flags.quiet and quiet is not None:
@@ -597,7 +599,7 @@ def show(*parts: str | Table) -> None:
         if not isinstance(part, str):
             console().print(part)
         elif part:
-            tell(part)
+            print_line(part)
 
 
 def as_json(value: Any) -> None:
@@ -637,7 +639,7 @@ def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> T
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str = "") -> Table:
-    """A light table of some columns of `rows`."""
+    """A light table of columns of `rows`."""
     return grid(title, columns, [[row[name] for name in columns] for row in rows])
 
 

@@ -27,7 +27,7 @@ from hardcase.types import ClassNames
 from hardcase.wording.search import kinds_in_words
 
 SEARCHING = ("searching", "stopping", "stopped", "done")
-"""How phases of a search are called, of which images are counted."""
+"""Names of the phases of a search in which images are counted."""
 OFTEN = 0.25
 """Seconds between two looks at the counts of the shard being searched."""
 
@@ -35,7 +35,7 @@ OFTEN = 0.25
 PACE_SECONDS = 5.0
 """Seconds of a search after which its speed says how long it takes at most."""
 PACED = 5
-"""Steps of a training after which that is said of it."""
+"""Steps of a training after which the time left is printed."""
 KEPT = 0.9
 """Share of the subject's accuracy that must be left on what a generator gives back."""
 
@@ -43,7 +43,7 @@ KEPT = 0.9
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where a run stands, as numbers to be shown. `most`: seconds that are left if every seed
-    spends its budget; known before a shard is done."""
+    spends its budget; an estimate before a shard is done."""
 
     phase: str
     elapsed: float
@@ -81,7 +81,7 @@ class MeasuredSoFar:
     began: float
 
     def left(self) -> float | None:
-        """Seconds that the other images take at the pace so far; None: not known yet."""
+        """Seconds that the other images take at the pace so far; None: unknown yet."""
         fresh = self.done - self.first
         if not fresh:
             return None
@@ -89,7 +89,7 @@ class MeasuredSoFar:
 
 
 class Front(Stoppable):
-    """Collects what it is told; subclasses show it."""
+    """Collects progress; subclasses show it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,10 +129,10 @@ class Front(Stoppable):
         if progress.step == progress.steps:
             self.trained[progress.what] = monotonic() - self.paced[0]
         if progress.warning:
-            self.say(f"{progress.what}: {progress.warning}")
+            self.log(f"{progress.what}: {progress.warning}")
 
     def share(self) -> float:
-        """How much is done of the search, or of the training before it."""
+        """The share of the search that is done, or of the training before it."""
         now = self.training
         if self.phase == "measuring" and self.measured is not None:
             return self.measured.done / max(self.measured.of, 1)
@@ -143,7 +143,7 @@ class Front(Stoppable):
         return now.step / now.steps
 
     def left(self) -> float | None:
-        """Seconds that the training which is going on still takes; None: not known."""
+        """Seconds that the training which is going on still takes; None: unknown."""
         now = self.training
         if self.phase == "measuring" and self.measured is not None:
             return self.measured.left()
@@ -152,7 +152,7 @@ class Front(Stoppable):
         began, first = self.paced
         return (now.steps - now.step) * (monotonic() - began) / (now.step - first)
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.notes.append(text)
 
     def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
@@ -162,12 +162,12 @@ class Front(Stoppable):
         self.began = monotonic()
         self.say_folder()
         for text in doubts(record.get("generator") or {}):
-            self.say(text)
+            self.log(text)
 
     def say_folder(self) -> None:
         """Say once where the run goes."""
         if self.folder is not None:
-            self.say(f"the run goes to {shown(self.folder)}")
+            self.log(f"the run goes to {shown(self.folder)}")
             self.folder = None
 
     def on_step(self, counts: Counts) -> None:
@@ -255,8 +255,8 @@ def doubts(card: Mapping[str, Any]) -> list[str]:
         return []
     shares = f"{100 * after:.0f} % of the images it gives back, against {100 * before:.0f} % before"
     return [
-        f"the generator loses the label: the subject is right on {shares}; findings may show its"
-        " flaws, not the subject's"
+        f"the generator loses the label: the model is right on {shares}; failures may show its"
+        " flaws, not the model's"
     ]
 
 
@@ -270,7 +270,7 @@ def front(progress: str) -> Front:
 TICK = 0.25
 """Seconds between two looks of the plain lines at where a run stands."""
 SILENCE = 3.0
-"""Seconds without a line after which one says what is being done and how far it is; the next such
+"""Seconds of silence after which a line reports the present step and its progress; the next such
 line comes after twice as long, and so on, ..."""
 EVERY = 30.0
 """... but no later than after so many seconds."""
@@ -291,8 +291,8 @@ class Lines(Front):
         self.silence = (monotonic(), SILENCE)
         note(text)
 
-    def say(self, text: str) -> None:
-        super().say(text)
+    def log(self, text: str) -> None:
+        super().log(text)
         self.write(f"note: {text}")
 
     def prepare(self, what: str) -> None:
@@ -338,7 +338,7 @@ class Lines(Front):
                 note(self.progress_line())
 
     def progress_line(self) -> str:
-        """What is being done, how far it is and how long it still takes, as far as is known."""
+        """The present step, its progress and the time left, if there is an estimate."""
         if self.training is not None and self.phase == "training":
             return training_line(self.training, self.left())
         if self.phase == "measuring" and self.measured is not None:
@@ -350,20 +350,20 @@ BEGINNINGS = {
     "measure": "measuring; the first images say how long it takes",
     "check": "checking the label of each failure",
 }
-"""What is said when a phase begins."""
+"""The line at the beginning of a phase."""
 
 
 def measured_line(now: MeasuredSoFar, elapsed: float) -> str:
-    """How far a measurement is, in one line."""
-    told = f"{clock(elapsed)} measuring: {now.done:,} of {now.of:,} images"
+    """The progress of a measurement, in a line."""
+    line = f"{clock(elapsed)} measuring: {now.done:,} of {now.of:,} images"
     left = now.left()
     if left is None:
-        return told
-    return f"{told}, {plural(now.failing, 'failing sample')}; about {clock(left)} left"
+        return line
+    return f"{line}, {plural(now.failing, 'failing sample')}; about {clock(left)} left"
 
 
 def line(now: Standing) -> str:
-    """Where a run stands, in one line."""
+    """The progress of a run, in a line."""
     if not now.usable or not now.phase.startswith(SEARCHING):
         return f"{clock(now.elapsed)} {now.phase}"
     counts = f"{now.done:,} of {now.usable:,} images done, {now.failing:,} with a failure so far"
@@ -448,7 +448,7 @@ class Screen(Front):
         return table
 
     def _whole(self, now: Standing) -> Table:
-        """The one bar: of what is going on."""
+        """The single bar, of the present step."""
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(style="bold", no_wrap=True)
         table.add_column()

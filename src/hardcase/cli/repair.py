@@ -11,9 +11,9 @@ import typer
 from hardcase.cache import free
 from hardcase.cli import options as o
 from hardcase.cli.insight import ASKED, MaybeRun, named_context
-from hardcase.cli.options import as_json, note, opened, shown, tell
+from hardcase.cli.options import as_json, note, opened, print_line, shown
 from hardcase.cli.results import config_of, declared_conditions
-from hardcase.errors import FAILED, INCONCLUSIVE, Problem
+from hardcase.errors import FAILED, INCONCLUSIVE, HardcaseError
 
 if TYPE_CHECKING:
     from hardcase.context import Context
@@ -68,9 +68,11 @@ def repair(
     train = context.labelled("train").held()
     stored = None if run is None or not len(run.findings) else stored_failures(run, train)
     if findings and not context.task.classifies:
-        raise Problem("--findings are images of classifiers.", fix="leave out --findings")
+        raise HardcaseError("--findings are images of classifiers.", fix="leave out --findings")
     if findings and stored is None:
-        raise Problem("there are no findings to train with.", fix="hardcase repair RUN --findings")
+        raise HardcaseError(
+            "there are no failures to train with.", fix="hardcase repair RUN --findings"
+        )
     done = repair_network(
         context.subject,
         train,
@@ -91,7 +93,7 @@ def repair(
         added=stored if findings else None,
         carried=None if findings else stored,
         about={"findings": findings, "run": None if folder is None else str(folder)},
-        say=flags.say,
+        log=flags.log,
     )
     print_repair(done, flags)
     if done.verdict != "repaired":
@@ -105,7 +107,7 @@ def _ingredients(folder: Path | None, flags: o.Flags) -> tuple[Context, Run | No
     if folder is None:
         return named_context(flags, "repair"), None
     if flags.model is not None or flags.data is not None:
-        raise Problem(
+        raise HardcaseError(
             f"{folder} has a model and data of its own.",
             fix="hardcase repair RUN, or --model ... --data ...",
         )
@@ -120,7 +122,7 @@ def _ingredients(folder: Path | None, flags: o.Flags) -> tuple[Context, Run | No
 def _require_same_network(run: Run, context: Context, flags: o.Flags) -> None:
     """Refuse another network, or other images, than those that the run measured.
 
-    The network is prepared as the run prepared it, so that the same one gives the same answers.
+    The network is prepared as the run prepared it, so that the same network gives the same answers.
     """
     from hardcase.runs.identity import Identity, parts_of, require_same
     from hardcase.runs.plan import measure_plan
@@ -140,9 +142,9 @@ def _require_same_network(run: Run, context: Context, flags: o.Flags) -> None:
         if not then.only(device.parts).differences(device):
             with measurement.arithmetic():
                 require_behaviour(run.record, {"model": measurement.model}, plan.images)
-    except Problem as problem:
+    except HardcaseError as problem:
         if not flags.allow_changes:
-            raise Problem(problem.what, *problem.why, fix="--allow-changes") from problem
+            raise HardcaseError(problem.what, *problem.why, fix="--allow-changes") from problem
         note(f"note: {problem.what}")
 
 
@@ -162,7 +164,7 @@ def unseen_images(context: Context, run: Run | None) -> ImageSet:
         return test
     names = list(test.id)
     measured = measured_rows(run.store)
-    held = {name for name, one in zip(measured.id, measured.reserved.tolist()) if one}
+    held = {name for name, reserved in zip(measured.id, measured.reserved.tolist()) if reserved}
     if held:
         rows = [i for i, name in enumerate(names) if name in held]
         return test.take(torch.tensor(rows, dtype=torch.int64))
@@ -181,6 +183,6 @@ def print_repair(done: RepairResult, flags: o.Flags) -> None:
     if flags.json:
         as_json({"folder": str(done.folder), **done.record})
     elif flags.quiet:
-        tell(headline(done.record))
+        print_line(headline(done.record))
     else:
-        tell("\n".join(repair_lines(done.record, folder=shown(done.folder))))
+        print_line("\n".join(repair_lines(done.record, folder=shown(done.folder))))

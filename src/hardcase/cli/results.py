@@ -15,8 +15,8 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.options import answer, facts, grid, note, opened, rate, shown, tell
-from hardcase.errors import FAILED, INCONCLUSIVE, Problem
+from hardcase.cli.options import answer, facts, grid, note, opened, print_line, rate, shown
+from hardcase.errors import FAILED, INCONCLUSIVE, HardcaseError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,7 +39,7 @@ def config_of(
     uses: tuple[str, ...] | None = ("model", "data"),
     **given: Any,
 ) -> Config:
-    """The configuration of a run with what flags, or `given`, change of it.
+    """The configuration of a run, changed by flags, or by `given`.
 
     What the folder names is only allowed if it was started from this account, or with ``--trust``;
     what flags name is. `uses` are the settings whose models, files and addresses the verb will
@@ -50,37 +50,37 @@ def config_of(
 
     values = run.store.settings()
     if not values:
-        raise Problem(
+        raise HardcaseError(
             f"{run.folder} was started from Python, so its model and data cannot be found by name.",
             fix="hc.replay or hc.shrink in Python",
         )
     values.pop("cluster", None)  # no verb that looks back needs it
-    asked = {name: getattr(flags, name) for name in ASKED}
-    asked = {name: value for name, value in {**asked, **given}.items() if value}
+    settings = {name: getattr(flags, name) for name in ASKED}
+    settings = {name: value for name, value in {**settings, **given}.items() if value}
     stored = parse(values)
-    if "model" in asked:
-        asked["model"] = stored.model.with_name(asked["model"]).model_dump()
+    if "model" in settings:
+        settings["model"] = stored.model.with_name(settings["model"]).model_dump()
     if not flags.allow_changes:
-        same_source(run.record, stored.model_copy(update=dict.fromkeys(asked)), uses)
-    own = {
+        same_source(run.record, stored.model_copy(update=dict.fromkeys(settings)), uses)
+    recorded = {
         key: value
         for key, value in stored.model_dump().items()
-        if key not in asked and (uses is None or key in (*uses, "trust_pickle"))
+        if key not in settings and (uses is None or key in (*uses, "trust_pickle"))
     }
-    require(own, run.folder, trusted=flags.trust)
-    if "model" in asked:  # the run's own model may have been trusted; this one is not yet
+    require(recorded, run.folder, trusted=flags.trust)
+    if "model" in settings:  # the run's own model may have been trusted; this one is not yet
         values["trust_pickle"] = False
-    return parse(assign({**values, **asked}, flags.settings or []))
+    return parse(assign({**values, **settings}, flags.settings or []))
 
 
 def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:
-    """Refuse ingredients other than the run's; another machine is said.
+    """Refuse ingredients other than the run's; report another machine.
 
     Args:
         run: A stored run.
-        context: What a verb has made ready for it.
+        context: The context that a verb has prepared.
         flags: Whether changes are allowed.
-        used: What the verb uses: ``model``, ``images``; nothing: all that the search was made of.
+        used: Ingredients that the verb uses: ``model``, ``images``; empty: all of the search.
     """
     from hardcase.runs.identity import MACHINE, Identity, parts_of, require_same, stored_identity
     from hardcase.runs.plan import plan_of
@@ -103,15 +103,15 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
             require_same(then.only(now.parts), now)
         if "images" in used and "images" in then.parts and not run.record.get("generated_images"):
             parts = parts_of(seeds=context.seeds)
-            now = Identity({name: one for name, one in parts.items() if name in then.parts})
+            now = Identity({name: digest for name, digest in parts.items() if name in then.parts})
             require_same(then.only(now.parts), now)
         if "model" in used and not other:
             with context.measurement.arithmetic():
                 images = context.measured_images
                 require_behaviour(run.record, {"model": context.subject}, images)
-    except Problem as problem:
+    except HardcaseError as problem:
         if not flags.allow_changes:
-            raise Problem(problem.what, *problem.why, fix="--allow-changes") from problem
+            raise HardcaseError(problem.what, *problem.why, fix="--allow-changes") from problem
         note(f"note: {problem.what}")
 
 
@@ -127,32 +127,32 @@ def context_of(run: Run, flags: o.Flags) -> Context:
 
 
 def declared_conditions(context: Context, run: Run | None) -> Conditions:
-    """What was asked for, else what the run declared, else the usual ones of such images."""
+    """The requested conditions, else those of the run, else the usual conditions of such images."""
     from hardcase.conditions import Conditions
     from hardcase.conditions.declared import usual_profile
 
-    asked = context.config.conditions
-    if asked in (None, "none"):
-        asked = None if run is None else run.record.get("conditions")
-    return Conditions.load(asked or usual_profile(context.shape))
+    conditions = context.config.conditions
+    if conditions in (None, "none"):
+        conditions = None if run is None else run.record.get("conditions")
+    return Conditions.load(conditions or usual_profile(context.shape))
 
 
 @o.takes("format", "quiet", out=o.Row("Where the page goes.", "FILE.html"))
 def compare(folders: o.Runs, flags: o.Flags, out: Path | None = None) -> None:
-    """Compare runs: failure rates image by image, then what their searches found; one HTML page
-    and its JSON twin.
+    """Compare runs: failure rates image by image, then their searches; write an HTML page and
+    its JSON twin.
     """
     from hardcase.suite.compare import compare as side_by_side
 
-    found = side_by_side(*map(opened, folders))
-    table = found.table
-    page = found.report(out or _beside(folders) / "compare.html")
-    said = (*_compared(table), f"page  {shown(page)}")
-    answer(flags, {"page": str(page), **table}, *said, quiet=str(page))
+    comparison = side_by_side(*map(opened, folders))
+    table = comparison.table
+    page = comparison.report(out or _common_parent(folders) / "compare.html")
+    lines = (*_compared(table), f"page  {shown(page)}")
+    answer(flags, {"page": str(page), **table}, *lines, quiet=str(page))
 
 
 def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
-    """What a comparison says: failure rates first, then what the searches found."""
+    """The lines of a comparison: failure rates first, then search results."""
     from hardcase.wording.numbers import rate as measured_rate
 
     for pair in table["pairs"]:
@@ -161,7 +161,7 @@ def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
             yield line
     searched = any(run["searched"] for run in table["runs"])
     columns = ["run", "method", "failure rate"]
-    columns += ["failing, of attempted", "accepted", "clusters", "queries"] * searched
+    columns += ["failing, of searched", "accepted", "clusters", "queries"] * searched
     rows = []
     for run in table["runs"]:
         row = [run["name"], run["method"]]
@@ -182,7 +182,7 @@ def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
 
 
 def _rates_line(pair: dict[str, Any]) -> str:
-    """How the failure rates of two runs differ; nothing where one has none."""
+    """How the failure rates of two runs differ; empty if either has no rate."""
     from hardcase.wording.numbers import difference, percent
 
     rates = pair["failure_rate"]
@@ -210,14 +210,14 @@ def _rates_line(pair: dict[str, Any]) -> str:
     max_risk=o.Row("Failure rate under the declared conditions, at most.", "SHARE"),
     max_class_risk=o.Row("Failure rate of every class, at most.", "SHARE"),
     min_accuracy=o.Row("Share of unmodified images that are right, at least.", "SHARE"),
-    baseline=o.Row("The version before: failure rates are compared image by image.", "RUN"),
+    baseline=o.Row("The baseline: failure rates are compared image by image.", "RUN"),
     risk_margin=o.Row("By how much the rate may exceed the baseline's; 0.01.", "SHARE"),
     conditions=o.Row("The conditions under which the rate must be measured.", "NAME|FILE"),
     max_accepted_rate=o.Row("Searched images with an accepted failure, at most.", "SHARE"),
     max_high_confidence_rate=o.Row("The same for failures made with high confidence.", "SHARE"),
     max_witnessed_rate=o.Row("Searched images with a witnessed failure, at most.", "SHARE"),
     repaired_from=o.Row("RUN is a repair: nothing may be worse than in this run.", "RUN"),
-    known=o.Row("Known failures that do not count: ids of findings or images.", "FILE"),
+    known=o.Row("Known failures that do not count: ids of failures or images.", "FILE"),
     junit=o.Row("Also write a JUnit file.", "FILE.xml"),
     github=o.Row("Print annotations; the default inside GitHub's CI."),
 )
@@ -239,11 +239,12 @@ def gate(
     junit: Path | None = None,
     github: bool = False,
 ) -> None:
-    """Hold a run against limits and against the version before: PASS (exit 0), FAIL (1) or
+    """Hold a run against limits and against a baseline: PASS (exit 0), FAIL (1) or
     INCONCLUSIVE (4), each by an interval.
     """
     from hardcase.suite import gate as gates
     from hardcase.wording.gate import conditions_line, first_line
+    from hardcase.wording.summary import decide
 
     limits = gates.GateLimits.of(
         _limits(config, folder),
@@ -257,28 +258,34 @@ def gate(
         witnessed_rate=max_witnessed_rate,
         known=None if known is None else gates.read_known(known),
     )
-    found, about = _gated(folder, limits, baseline, repaired_from)
-    decided = gates.outcome(found)
+    checks, about = _gated(folder, limits, baseline, repaired_from)
+    decided = gates.outcome(checks)
     if junit is not None:
-        gates.write_junit(found, junit, name=folder.resolve().name)
-    passed = sum(check.passed for check in found)
-    first = first_line(decided, str(about["model"]), passed, len(found))
+        gates.write_junit(checks, junit, name=folder.resolve().name)
+    passed = sum(check.passed for check in checks)
+    first = first_line(decided, str(about["model"]), passed, len(checks))
+    if len(checks) == 1 and "conditions" in about:
+        first = str(decide(about, checks))
     lines = [
         first,
-        *(f"{check.outcome:<12}  {check.text}" for check in found),
-        *(f"to decide     {wanted}" for wanted in dict.fromkeys(c.decide for c in found) if wanted),
+        *(f"{check.outcome:<12}  {check.text}" for check in checks),
+        *(
+            f"to decide     {wanted}"
+            for wanted in dict.fromkeys(c.decide for c in checks)
+            if wanted
+        ),
         *(f"known         {name}" for name in about.get("known", ())),
     ]
     if about.get("conditions"):
         lines.append(f"conditions    {conditions_line(about)}")
-    rows = [check.to_json() for check in found]
-    whole = {"outcome": decided, "passed": decided == "pass", "checks": rows, **about}
-    answer(flags, whole, *lines, quiet=first)
+    rows = [check.to_json() for check in checks]
+    result = {"outcome": decided, "passed": decided == "pass", "checks": rows, **about}
+    answer(flags, result, *lines, quiet=first)
     if not flags.json:
         for name in about.get("known_unused", ()):
-            flags.say(f"known, but no failure of this run: {name}")
+            flags.log(f"known, but no failure of this run: {name}")
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
-        tell("\n".join(gates.github(found)))
+        print_line("\n".join(gates.github(checks)))
     if decided != "pass":
         raise typer.Exit(FAILED if decided == "fail" else INCONCLUSIVE)
 
@@ -286,27 +293,27 @@ def gate(
 def _gated(
     folder: Path, limits: GateLimits, baseline: Path | None, repaired_from: Path | None
 ) -> tuple[list[Check], dict[str, Any]]:
-    """The checks of a run or of the folder of a repair, and what else is known of it."""
+    """The checks of a run or of the folder of a repair, and its further figures."""
     from hardcase.repair.folder import RECORD, repair_checks
     from hardcase.suite import gate as gates
 
     if repaired_from is not None and baseline is not None:
-        raise Problem(
+        raise HardcaseError(
             "--baseline and --repaired-from both name what the run is held against.",
             fix="--repaired-from alone: it compares with that run too",
         )
     before = repaired_from or baseline
     if before is not None and before.resolve() == folder.resolve():
-        raise Problem(
+        raise HardcaseError(
             f"{folder} is held against itself.", fix="--baseline with a run of the old version"
         )
     old = None if before is None else opened(before)
     if (folder / RECORD).exists():
         if old is None or repaired_from is None:
-            raise Problem(f"{folder} is a repair, and no run.", fix="--repaired-from RUN")
+            raise HardcaseError(f"{folder} is a repair, and no run.", fix="--repaired-from RUN")
         return repair_checks(folder, old, limits), {"model": folder.name}
     run = opened(folder)
-    found = gates.gate(run, limits, old, repaired=repaired_from is not None)
+    checks = gates.gate(run, limits, old, repaired=repaired_from is not None)
     about: dict[str, Any] = {name: run.record.get(name) for name in ("model", "conditions")}
     if limits.on_findings or limits.witnessed_rate is not None:
         tally = gates.GateTally(run, limits.known)
@@ -317,23 +324,23 @@ def _gated(
             "label_check": str(judge.get("status") or judge.get("status") or "unknown"),
         }
     elif limits.known:
-        raise Problem(
+        raise HardcaseError(
             "--known names failures that do not count, and no limit counts failures that were"
             " found.",
             fix="--max-accepted-rate SHARE; a failure rate counts every sample",
         )
-    return found, about
+    return checks, about
 
 
 def _limits(named: Path | None, folder: Path) -> dict[str, Any]:
-    """The values of the file that limits come from; never one of the run."""
+    """The values of the file that limits come from; never a file of the run."""
     from hardcase.config import read
 
     if named is None and not o.PROJECT.is_file():
         return {}
     path = named or o.PROJECT
     if path.resolve().is_relative_to(folder.resolve()):
-        raise Problem(
+        raise HardcaseError(
             f"{path} belongs to the run; limits come from outside it.",
             fix="--config hardcase.toml of the project, or flags",
         )
@@ -349,7 +356,7 @@ ALLOW_DAMAGED = o.Row("Go on with what is left of a damaged run.")
 @o.takes(
     *("settings", "trust_pickle", "device", "offline", *o.FOREIGN, *o.SAYS),
     model=o.Row("The other version; zoo:NAME, file.py:factory ..."),
-    out=o.Row("Every finding with the new prediction.", "FILE.json"),
+    out=o.Row("Every failure with the new prediction.", "FILE.json"),
     allow_damaged=ALLOW_DAMAGED,
 )
 def replay(
@@ -369,23 +376,23 @@ def replay(
     run = opened(folder)
     context = Context(config_of(run, flags, model=model))
     same_ingredients(run, context, flags, "images")
-    found = again(run, context.subject, allow_damaged=allow_damaged)
+    result = again(run, context.subject, allow_damaged=allow_damaged)
     if out is not None:
-        whole = {**found.summary(), "rows": found.rows()}
-        write_atomically(out, json.dumps(whole, indent=1).encode())
-    answer(flags, found.summary(), facts(_replayed(found.summary())))
+        record = {**result.summary(), "rows": result.rows()}
+        write_atomically(out, json.dumps(record, indent=1).encode())
+    answer(flags, result.summary(), facts(_replayed(result.summary())))
 
 
-def _replayed(said: dict[str, Any]) -> dict[str, str]:
-    seeds = said["seeds"]
+def _replayed(summary: dict[str, Any]) -> dict[str, str]:
+    seeds = summary["seeds"]
     lines = {
-        "model": said["model"],
-        "fixed": rate(said["fixed"]),
-        "still failing": rate(said["still_failing"]),
-        "images with a finding fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
+        "model": summary["model"],
+        "fixed": rate(summary["fixed"]),
+        "still failing": rate(summary["still_failing"]),
+        "images with a failure fixed": "{some_fixed} of {total}".format(**summary["by_seed"]),
     }
-    if said["accepted"] is not None:
-        lines |= {"fixed, accepted findings": rate(said["accepted"]["fixed"])}
+    if summary["accepted"] is not None:
+        lines |= {"fixed, accepted failures": rate(summary["accepted"]["fixed"])}
     return lines | {
         "newly failing images": f"{rate(seeds['newly_failing'])} that were right before",
         "newly right images": f"{rate(seeds['newly_right'])} that were wrong before",
@@ -394,7 +401,7 @@ def _replayed(said: dict[str, Any]) -> dict[str, str]:
             **seeds["groups"]
         )
         + f"; p = {seeds['groups_p']:.3g}",
-        "images and findings, McNemar": f"p = {said['mcnemar_p']:.3g}",
+        "images and failures, McNemar": f"p = {summary['mcnemar_p']:.3g}",
     }
 
 
@@ -406,11 +413,11 @@ To = StrEnum("To", "imagefolder hf fiftyone npz csv junit hardest")
     config=o.Row("A file with limits; hardcase.toml here, else those of each run.", "FILE.toml"),
 )
 def report(folders: o.Runs, flags: o.Flags, config: Path | None = None) -> None:
-    """Write the report of one run or several: one HTML page and the same numbers as JSON."""
+    """Write the report of runs: an HTML page and the same numbers as JSON."""
     from hardcase.report import report as write_report
 
     runs = [opened(folder) for folder in folders]
-    home = folders[0] if len(folders) == 1 else _beside(folders)
+    home = folders[0] if len(folders) == 1 else _common_parent(folders)
     page = write_report(*runs, out=flags.out or home / "report", limits=project_limits(config))
     answer(flags, {"page": str(page), "json": str(page.with_name("report.json"))}, str(page))
     if flags.show:
@@ -420,7 +427,7 @@ def report(folders: o.Runs, flags: o.Flags, config: Path | None = None) -> None:
 @o.takes(
     *("conditions", "device", "offline", *o.FOREIGN, "out", "quiet", "verbose"),
     to=o.Row("Format to write."),
-    draws=o.Row("Of hardest: draws per training image.", "K", least=1),
+    draws=o.Row("Of hardest: samples per training image.", "K", least=1),
     allow_damaged=ALLOW_DAMAGED,
 )
 def export(
@@ -438,19 +445,19 @@ def export(
 
     run = opened(folder)
     where = flags.out or folder.with_name(f"{folder.name}-{to}")
-    about = f"{len(run):,} findings under the labels of their images, from {shown(folder)}"
+    about = f"{len(run):,} failures under the labels of their images, from {shown(folder)}"
     if to is To.hardest:
         from hardcase.repair.hardest import export_hardest
 
         context = context_of(run, flags)
         conditions = declared_conditions(context, run)
-        asked: dict[str, Any] = {"draws": draws, "seed": context.config.seed}
-        where = export_hardest(context.subject, context.train, conditions, where, **asked)
-        about = f"the worst of {draws} draws of each training image, to train with"
+        options: dict[str, Any] = {"draws": draws, "seed": context.config.seed}
+        where = export_hardest(context.subject, context.train, conditions, where, **options)
+        about = f"the worst of {draws} samples of each training image, to train with"
     else:
         where = export_run(run, to, where, allow_damaged=allow_damaged)
-    tell(str(where))
-    flags.say(about)
+    print_line(str(where))
+    flags.log(about)
 
 
 def cite(folders: o.Runs) -> None:
@@ -459,7 +466,7 @@ def cite(folders: o.Runs) -> None:
     from hardcase.cli.run import read_json
 
     listed = [read_json(folder / "run.json").get("citations", []) for folder in folders]
-    tell(bibtex(str(key) for keys in listed if isinstance(keys, list) for key in keys))
+    print_line(bibtex(str(key) for keys in listed if isinstance(keys, list) for key in keys))
 
 
 def project_limits(config: Path | None) -> GateLimits | None:
@@ -472,19 +479,17 @@ def project_limits(config: Path | None) -> GateLimits | None:
     return GateLimits.of(values) if "limits" in values else None
 
 
-def _beside(folders: list[Path]) -> Path:
+def _common_parent(folders: list[Path]) -> Path:
     """The folder that holds all of them."""
     return Path(os.path.commonpath([folder.absolute().parent for folder in folders]))
 
 
 @o.takes(
     *("out", "device", "offline", *o.FOREIGN, *o.SAYS),
-    steps=o.Row("Bisection steps per finding.", "N", least=1),
+    steps=o.Row("Bisection steps per failure.", "N", least=1),
 )
 def shrink(folder: o.OneRun, flags: o.Flags, steps: int = 12) -> None:
-    """Move each failing finding back toward its seed as far as it still fails; the result is a run
-    of its own.
-    """
+    """Move each failure back toward its image as far as it still fails; the result is a new run."""
     from hardcase.context import Context
     from hardcase.suite.shrink import shrink as move_back
     from hardcase.types import Images
@@ -495,19 +500,21 @@ def shrink(folder: o.OneRun, flags: o.Flags, steps: int = 12) -> None:
     same_ingredients(run, context, flags)
     where = flags.out or free(folder.with_name(f"{folder.name}-shrunk"))
     # of images in files nothing is known but their pixels
-    known = context.seeds if isinstance(context.seeds, Images) else None
-    given: dict[str, Any] = {"space": ready.method.space, "seeds": known}
-    small = move_back(run, ready.subject, where, steps=steps, **given)
-    said = small.record["shrink"]
+    images = context.seeds if isinstance(context.seeds, Images) else None
+    ingredients: dict[str, Any] = {"space": ready.method.space, "seeds": images}
+    small = move_back(run, ready.subject, where, steps=steps, **ingredients)
+    figures = small.record["shrink"]
     lines = {
-        "findings": f"{said['tests']:,}, of which {said['failing']:,} fail this model",
-        "median L2 to the seed": f"{said['l2_before']:.3g} before, {said['l2_after']:.3g} now",
-        "queries": said["queries"],
+        "findings": f"{figures['tests']:,}, of which {figures['failing']:,} fail this model",
+        "median L2 to the image": (
+            f"{figures['l2_before']:.3g} before, {figures['l2_after']:.3g} now"
+        ),
+        "queries": figures["queries"],
         **_needed(small),
         "files": shown(small.folder),
         "next": f"hardcase judge {shown(small.folder)}",
     }
-    answer(flags, {"folder": str(small.folder), **said}, facts(lines), quiet=str(small.folder))
+    answer(flags, {"folder": str(small.folder), **figures}, facts(lines), quiet=str(small.folder))
 
 
 def _needed(small: Run) -> dict[str, str]:

@@ -12,9 +12,18 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.options import answer, as_json, facts, guard_folder, note, plural, shown, tell
+from hardcase.cli.options import (
+    answer,
+    as_json,
+    facts,
+    guard_folder,
+    note,
+    plural,
+    print_line,
+    shown,
+)
 from hardcase.environment import duration
-from hardcase.errors import INTERRUPTED, Problem
+from hardcase.errors import INTERRUPTED, HardcaseError
 
 if TYPE_CHECKING:
     from hardcase.config import Config
@@ -35,7 +44,7 @@ TRYING = 2.0
 NEEDED = "the model, the images and what the method needs"
 
 
-def conclude(run: Run | None, config: Config, retrained: str | None, flags: o.Flags) -> None:
+def print_summary(run: Run | None, config: Config, retrained: str | None, flags: o.Flags) -> None:
     """Say how the run ended, and what a complete search for regressions shows beyond its nulls;
     leave with 130 unless it is complete or reached its limit of findings."""
     from hardcase.config import previous
@@ -49,31 +58,31 @@ def conclude(run: Run | None, config: Config, retrained: str | None, flags: o.Fl
     if previous(config) is not None and run.record["complete"] and searched:
         from hardcase.suite.replay import against_nulls
 
-        found = against_nulls(run, retrained=retrained, say=flags.say)
-        beyond = {**found.to_json(), "retraining": retrained}
-    said = decision_of(run)
+        excess = against_nulls(run, retrained=retrained, log=flags.log)
+        beyond = {**excess.to_json(), "retraining": retrained}
+    decision = decision_of(run)
     if flags.json:
         more = {} if beyond is None else {"regression": beyond}
-        verdict = {"verdict": said.word, "sentence": said.sentence}
+        verdict = {"verdict": decision.word, "sentence": decision.sentence}
         as_json({"folder": str(run.folder), **run.record, **verdict, **more})
     elif flags.quiet:
-        tell(str(said))
+        print_line(str(decision))
     else:
-        tell("\n".join(closing(run, said)))
+        print_line("\n".join(format_summary(run, decision)))
     if beyond is not None and not flags.json:
-        tell(f"\nold right, new wrong: {beyond['sentence']}")
+        print_line(f"\nold right, new wrong: {beyond['sentence']}")
     if interrupted(run):
         raise typer.Exit(INTERRUPTED)
 
 
 def interrupted(run: Run) -> bool:
-    """Whether the run was stopped before its end: not because enough was found."""
+    """Whether the run was stopped before its end, and before its limit of failures."""
     limit = run.record["budget"].get("findings")
     enough = limit is not None and len(run) >= limit
     return not run.record["complete"] and not enough
 
 
-def closing(run: Run, said: Decision) -> list[str]:
+def format_summary(run: Run, decision: Decision) -> list[str]:
     """The last screen of a run, in lines."""
     from hardcase.wording.summary import (
         check_sentences,
@@ -92,9 +101,9 @@ def closing(run: Run, said: Decision) -> list[str]:
     report = f"hardcase open {shown(run.folder)}"
     if interrupted(run):
         stored = len(run.store.done()) + len(run.store.measured.read())
-        kept = f"{plural(stored, 'shard')} {'is' if stored == 1 else 'are'} kept"
-        report = f"stopped; {kept}. To go on: hardcase resume {shown(run.folder)}"
-    return summary_lines(run.record, said, search=search, checked=checked, report=report)
+        stored_shards = f"{plural(stored, 'shard')} {'is' if stored == 1 else 'are'} kept"
+        report = f"stopped; {stored_shards}. To go on: hardcase resume {shown(run.folder)}"
+    return summary_lines(run.record, decision, search=search, checked=checked, report=report)
 
 
 def independence(record: dict[str, Any]) -> list[str]:
@@ -131,14 +140,16 @@ SHOWN = (
 @o.takes(*o.CAMPAIGN, "dry_run", "out", *o.WATCHED, first=SHOWN)
 def run(flags: o.Flags, retrained: Retrained = None) -> None:
     """Measure how often a model fails under declared conditions, and search for inputs on which it
-    does: one campaign into one folder.
+    does: a campaign into a folder.
     """
     from hardcase.config import check_names
 
-    wanted = o.resolve(vars(flags), choose=flags.say)
+    wanted = o.resolve(vars(flags), choose=flags.log)
     check_names(wanted)
     if retrained is not None and not wanted.baseline:
-        raise Problem("--retrained belongs to a search for regressions.", fix="--baseline MODEL")
+        raise HardcaseError(
+            "--retrained belongs to a search for regressions.", fix="--baseline MODEL"
+        )
     # what is wrong with names is told before torch is imported
     from hardcase.api import conduct, folder_for
     from hardcase.runs.identity import remember
@@ -151,15 +162,15 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
     done = None
     with watched(wanted, folder, flags) as (context, screen):
         screen.prepare("loading the model and the images")
-        done = conduct(context, folder, screen, say=flags.say)
+        done = conduct(context, folder, screen, log=flags.log)
     if done is None:
-        done = left_behind(folder)
-    conclude(done, wanted, retrained, flags)
+        done = load_interrupted(folder)
+    print_summary(done, wanted, retrained, flags)
 
 
 def preview(config: Config, folder: Path, flags: o.Flags) -> None:
-    """What a run would take, phase by phase: what has to be loaded or trained for it is, and the
-    model is asked about a few images; nothing is searched and no folder is made.
+    """Estimate the time of a run, phase by phase: its parts are loaded or trained, and the model
+    classifies sample images; nothing is searched and no folder is created.
     """
     import resource
     from time import monotonic
@@ -173,16 +184,16 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     from hardcase.wording.search import forecast_in_words
 
     began = monotonic()
-    with front_of(flags) as screen:
+    with make_progress(flags) as screen:
         screen.prepare("loading the data and the model")
         context = Context(config, progress=screen.train)
         plan = measure_plan(context)
         screen.prepare("asking the model about the images")
         with trying(TRYING, screen.prepare), plan.measurement.arithmetic():
             model, images = context.subject, plan.images
-            some = affordable(model, images, TRYING)
+            sampled = affordable(model, images, TRYING)
             lenient = config.allow_low_accuracy
-            health = check(model, images, allow_low_accuracy=lenient, sample=some)
+            health = check(model, images, allow_low_accuracy=lenient, sample=sampled)
         screen.prepare("timing some images under the conditions")
         with plan.measurement.arithmetic():
             ahead = forecast(plan, _seconds_of_an_image(plan))
@@ -204,24 +215,24 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
         "memory so far": f"{memory / 2**30:.1f} GB",
         "folder": shown(folder),
     }
-    usual, most = (ahead.seconds + one for one in searching)
+    usual, most = (ahead.seconds + seconds for seconds in searching)
     numbers = {"seconds": usual, "seconds_at_most": most, "bytes": memory, "prepared": prepared}
     answer(flags, {**told, **numbers}, facts(told))
 
 
 TIMED = 16
-"""Images that a preview measures to see how long one takes."""
+"""Images that a preview measures to estimate the time per image."""
 
 
 def _seconds_of_an_image(plan: MeasurePlan) -> float:
     """How long an image takes to measure, all its samples included."""
     from time import monotonic
 
-    some = plan.images.first(TIMED).images()
-    plan.measurement.tables(some.first(1))  # what is slow once is not counted
+    sampled = plan.images.first(TIMED).images()
+    plan.measurement.tables(sampled.first(1))  # what is slow once is not counted
     began = monotonic()
-    plan.measurement.tables(some)
-    return (monotonic() - began) / len(some)
+    plan.measurement.tables(sampled)
+    return (monotonic() - began) / len(sampled)
 
 
 def _search_preview(
@@ -244,26 +255,26 @@ def _search_preview(
         "search": f"{method.name} from about {right:,} of {len(context.seeds):,} images",
         "options": settings_in_words(method.details.get("options", {})) or "none",
         "budget": budget(asdict(overlay(plan.budget, method.budget))) or "none",
-        "witnesses": ", ".join(one.name for one in context.witnesses) or "none",
+        "witnesses": ", ".join(witness.name for witness in context.witnesses) or "none",
     }
     return (SPENT * most, most), about
 
 
 def _declared(context: Context) -> str:
-    """The conditions under which it will be measured, and beside which models."""
+    """The conditions of the measurement, and the models for comparison."""
     if context.conditions is None:
         return "none"
-    beside = ", ".join(one.name for one in context.baselines) or "no baseline"
-    return f"{context.conditions.name} ({context.conditions}); beside {beside}"
+    baselines = ", ".join(baseline.name for baseline in context.baselines) or "no baseline"
+    return f"{context.conditions.name} ({context.conditions}); beside {baselines}"
 
 
 IMAGES = ("measured images",)
-"""What must be the same in a new run that begins where another one was."""
+"""Settings that must be equal in a new run that continues another run."""
 
 
 @o.takes("device", *o.FOREIGN, *o.WATCHED)
 def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> None:
-    """Continue a run that was stopped or has crashed; what is stored is kept."""
+    """Continue a run that was stopped or has crashed; stored shards stay."""
     from hardcase.api import conduct
     from hardcase.request import Request
     from hardcase.runs.folder import Store
@@ -277,9 +288,9 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
         note(f"note: {text}")
     values = Store(folder).settings()
     if not values:
-        raise Problem(
+        raise HardcaseError(
             f"{folder} was started from Python, so its model cannot be found by name.",
-            fix="hc.resume(folder, subject, data, ...) in Python, with what hc.run was given",
+            fix="hc.resume(folder, model, data, ...) in Python, with what hc.run was given",
         )
     request = Request().ask(values, "hardcase.toml")
     if flags.device:
@@ -299,26 +310,26 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
             parts = Identity.from_json(record.get("identity"))
             now = measure_plan(context).identity
             require_same(parts and parts.only(IMAGES), now.only(IMAGES))
-        done = conduct(context, folder, screen, again=not flags.allow_changes, say=flags.say)
+        done = conduct(context, folder, screen, again=not flags.allow_changes, log=flags.log)
     if done is None:
-        done = left_behind(folder)
-    conclude(done, wanted, retrained, flags)
+        done = load_interrupted(folder)
+    print_summary(done, wanted, retrained, flags)
 
 
 @contextmanager
 def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Context, Stoppable]]:
-    """What a run is made of, and the screen on which it is shown once it is opened. An interrupt
-    ends what is done in here: `left_behind` says how far it came.
+    """The context of a run, and the progress display once it is open. An interrupt
+    ends what is done in here: `load_interrupted` says how far it came.
     """
     from hardcase.context import Context
 
-    screen = front_of(flags)
+    screen = make_progress(flags)
     screen.folder = folder
     try:
         yield Context(config, progress=screen.train), screen
     except KeyboardInterrupt:
         return
-    except Problem as problem:
+    except HardcaseError as problem:
         if not screen.record:
             raise
         tell_failure(folder)
@@ -326,7 +337,7 @@ def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Cont
         if fixes[1] in fixes[0]:
             fixes.pop()
         fix = "; then: ".join(filter(None, fixes))
-        raise Problem(problem.what, *problem.why, fix=fix, code=problem.code) from problem
+        raise HardcaseError(problem.what, *problem.why, fix=fix, code=problem.code) from problem
 
 
 def tell_failure(folder: Path) -> None:
@@ -336,10 +347,10 @@ def tell_failure(folder: Path) -> None:
     run = stored(folder)
     failed = None if run is None else failure_of(run.record)
     if failed is not None:
-        tell(str(failed))
+        print_line(str(failed))
 
 
-def front_of(flags: o.Flags) -> Stoppable:
+def make_progress(flags: o.Flags) -> Stoppable:
     """What shows how a run or a training goes, as ``--progress`` names it."""
     from hardcase.runs.progress import Stoppable
 
@@ -350,13 +361,13 @@ def front_of(flags: o.Flags) -> Stoppable:
     return front(flags.progress)
 
 
-def left_behind(folder: Path) -> Run | None:
-    """The run as far as it came before an interrupt; None: no folder was made."""
+def load_interrupted(folder: Path) -> Run | None:
+    """The run as far as it came before an interrupt; None: there is no folder."""
     return stored(folder)
 
 
 def stored(folder: Path) -> Run | None:
-    """The run in this folder; None if it was stopped before its folder was made."""
+    """The run in this folder; None if it was stopped before it had a folder."""
     from hardcase.runs.results import Run
 
     return Run(folder) if (folder / "run.json").is_file() else None
@@ -371,7 +382,7 @@ def status(folders: o.Runs, format: o.AsFormat = o.Format.text) -> None:
     if format == "json":
         as_json([{"folder": str(folder), **_small(folder)} for folder in folders])
     else:
-        tell("\n\n".join(shown_run(folder) for folder in folders))
+        print_line("\n\n".join(shown_run(folder) for folder in folders))
 
 
 def _small(folder: Path) -> dict[str, Any]:
@@ -385,93 +396,93 @@ def _small(folder: Path) -> dict[str, Any]:
     now = read_json(path, needed=False)
     quiet = time() - path.stat().st_mtime if path.exists() else None
     names = ("method", "model", "data", "images", "created", "complete", "budget", "kinds")
-    said = {
+    status = {
         name: record.get(name) for name in (*names, "search_results", "findings", "phases", "risk")
     }
-    said |= {"conditions": record.get("conditions"), "status": now, "quiet": quiet}
-    return {**said, "writing": has_writer(folder)}
+    status |= {"conditions": record.get("conditions"), "status": now, "quiet": quiet}
+    return {**status, "writing": has_writer(folder)}
 
 
 def shown_run(folder: Path) -> str:
-    """The screen of one run."""
-    said = _small(folder)
+    """The screen of a run."""
+    status = _small(folder)
     try:
-        return _screen(folder, said)
+        return _screen(folder, status)
     except Exception as error:  # anything can stand in files that others wrote
-        raise Problem(
+        raise HardcaseError(
             f"run.json or status.json in {folder} is damaged: {type(error).__name__}.",
             fix=f"hardcase resume {folder}",
         ) from error
 
 
-def _screen(folder: Path, said: dict[str, Any]) -> str:
+def _screen(folder: Path, status: dict[str, Any]) -> str:
     """Where every phase stands, what was measured, and what to do next."""
     from hardcase.wording.summary import decide, failure_of, wrapped
 
-    failed = failure_of(said)
-    first = "\n".join(wrapped(str(failed or decide(said)), indent=0))
-    head = f"{said['method']} on {said['model']}, {said['data']}"
+    failed = failure_of(status)
+    first = "\n".join(wrapped(str(failed or decide(status)), indent=0))
+    head = f"{status['method']} on {status['model']}, {status['data']}"
     lines = {shown(folder): head}
-    lines |= {name: _phase_line(name, said) for name in said["phases"] or {}}
-    if said["complete"]:
+    lines |= {name: _phase_line(name, status) for name in status["phases"] or {}}
+    if status["complete"]:
         lines["report"] = f"hardcase open {shown(folder)}"
-    elif said["status"].get("phase") != "searching":
+    elif status["status"].get("phase") != "searching":
         lines["go on"] = f"hardcase resume {shown(folder)}"
     return f"{first}\n\n{facts(lines)}"
 
 
-def _phase_line(name: str, said: dict[str, Any]) -> str:
-    """Where one phase stands, in a line."""
-    phase = said["phases"][name]
+def _phase_line(name: str, status: dict[str, Any]) -> str:
+    """The progress of a phase, in a line."""
+    phase = status["phases"][name]
     text = str(phase["status"])
-    if text == "running" and said["writing"] is False:
+    if text == "running" and status["writing"] is False:
         text = "stopped"
     if phase.get("elapsed", 0) >= 0.1:
         text += f", {duration(phase['elapsed'])} spent"
     if phase.get("why"):
         text += f": {phase['why']}"
-    if name == "measure" and said["risk"]:
-        risk = said["risk"]
+    if name == "measure" and status["risk"]:
+        risk = status["risk"]
         text += f"; {risk['images']:,} of {risk['of']:,} images, {risk['samples']} samples each"
     if name == "search" and text.startswith(("running", "stopped", "done")):
-        text += f"; {_search_line(said)}"
+        text += f"; {_search_line(status)}"
     return text
 
 
-def _search_line(said: dict[str, Any]) -> str:
+def _search_line(status: dict[str, Any]) -> str:
     """How far the search is, and whether it seems to have died."""
-    now = said["status"]
-    funnel = said["search_results"] or {}
+    now = status["status"]
+    funnel = status["search_results"] or {}
     failing = funnel.get("failing", now.get("failing", 0))
     done = f"{now.get('shards_done', 0):,} of {now.get('shards', 0):,} shards"
-    told = f"{done}, {failing:,} images with a failure, {now.get('queries', 0):,} queries"
+    line = f"{done}, {failing:,} images with a failure, {now.get('queries', 0):,} queries"
     searching = now.get("phase") == "searching"
     if now.get("eta") and searching:
-        told += f", about {duration(now['eta'])} left"
-    quiet = said["quiet"]
+        line += f", about {duration(now['eta'])} left"
+    quiet = status["quiet"]
     if searching and quiet is not None and quiet > SILENT:
-        told += f"; no shard finished for {duration(quiet)}: it may have been killed"
-    return told
+        line += f"; no shard finished for {duration(quiet)}: it may have been killed"
+    return line
 
 
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
-    """What a small file of a run folder says; one that is damaged is named."""
+    """The content of a small file of a run folder; damage is reported with its name."""
     from hardcase.plain import read_plain
     from hardcase.runs.files import read_checked_json
 
     try:
-        said, sound = read_checked_json(read_plain(path))
+        content, sound = read_checked_json(read_plain(path))
     except FileNotFoundError:
         if not needed:
             return {}
-        raise Problem(
+        raise HardcaseError(
             f"{path.parent} is not a run folder: it has no {path.name}.",
             fix="the folder given to --out",
         ) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise Problem(f"{path} cannot be read: {error}") from error
-    if not isinstance(said, dict):
-        raise Problem(f"{path} cannot be read: it is not an object")
+        raise HardcaseError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise HardcaseError(f"{path} cannot be read: it is not an object")
     if sound is False:
         note(f"note: {path} is damaged: it does not have the checksum of its content")
-    return said
+    return content

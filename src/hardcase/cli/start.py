@@ -1,5 +1,5 @@
 """``hardcase demo``, ``init``, ``open`` and ``cache``: the main job on real digits, the way in with
-data of one's own, the way to a report, and what is kept.
+your data, the way to a report, and the cache.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.options import answer, as_json, grid, note, opened, shown, tell
+from hardcase.cli.options import answer, as_json, grid, note, opened, print_line, shown
 from hardcase.cli.run import (
     KEPT_NETWORKS,
     NEEDED,
-    closing,
+    format_summary,
     interrupted,
-    left_behind,
+    load_interrupted,
     watched,
 )
-from hardcase.errors import INTERRUPTED, Problem, likely_factory
+from hardcase.errors import INTERRUPTED, HardcaseError, likely_factory
 from hardcase.wording.repair import figure_lines, headline
 from hardcase.wording.summary import wrapped
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WORLD = {"model": "zoo:lenet5", "data": "mnist5k", "conditions": "phone"}
 """A network that reads figures as they are scanned, and somebody who sends photographs of them."""
 LIMIT = 0.1
-"""What is declared before anything is measured: at most one photograph in ten may be misread."""
+"""The limit that is declared before the measurement: at most 10 % of photographs may be misread."""
 RECIPE: Mapping[str, Any] = {"epochs": 8, "rate": 3e-3}
 """A training of seconds."""
 
@@ -54,7 +54,7 @@ CANVASES = {
 )
 def demo(flags: o.Flags, images: int = 60, task: DemoTask = DemoTask.classes) -> None:
     """Measure a network that reads digits under a telephone's conditions, repair it, and measure
-    the repaired one: FAIL, REPAIRED, PASS. Trains what is missing.
+    the repaired network: FAIL, REPAIRED, PASS. Trains what is missing.
     """
     from hardcase.runs.folder import refuse_used
 
@@ -78,13 +78,13 @@ def demo(flags: o.Flags, images: int = 60, task: DemoTask = DemoTask.classes) ->
         decisions = {name: decision_of(run).word for name, run in runs.items()}
         as_json({"decisions": decisions, **records, "repair": repaired.record, "page": str(page)})
     elif not flags.quiet:
-        tell("\n".join(["", *figure_lines(repaired.record), "", *_next(home, page)]))
+        print_line("\n".join(["", *figure_lines(repaired.record), "", *_next(home, page)]))
     if flags.show:
         typer.launch(page.absolute().as_uri())
 
 
 def _next(home: Path, page: Path) -> list[str]:
-    """Where the demo leaves what it has made, and how its commands are typed."""
+    """The folders of the demo, and its commands as they are typed."""
     return [
         f"six pictures  {shown(page)}: misread before, read now",
         f"by hand       hardcase run --model {WORLD['model']} --data {WORLD['data']} --conditions"
@@ -98,10 +98,10 @@ def _say_step(number: int, name: str, decision: str, flags: o.Flags) -> None:
     if flags.json:
         return
     if flags.quiet:
-        tell(decision)
+        print_line(decision)
         return
     first, *more = wrapped(decision, indent=12)
-    tell("\n".join([f"{number} {name:<10}{first}", *(f"{'':<12}{line}" for line in more)]))
+    print_line("\n".join([f"{number} {name:<10}{first}", *(f"{'':<12}{line}" for line in more)]))
 
 
 def _measured(model: str, folder: Path, flags: o.Flags) -> Run:
@@ -121,7 +121,7 @@ def _measured(model: str, folder: Path, flags: o.Flags) -> Run:
     run = None
     with watched(parse(values), folder, flags) as (context, screen):
         screen.prepare(NEEDED)
-        run = conduct(context, folder, screen, say=flags.say)
+        run = conduct(context, folder, screen, log=flags.log)
     if run is None or interrupted(run):
         note(f"interrupted; {KEPT_NETWORKS}")
         raise typer.Exit(INTERRUPTED)
@@ -148,26 +148,26 @@ def _repaired(run: Run, folder: Path, flags: o.Flags) -> RepairResult:
         margin=None,
         outside={},
         about={"findings": False, "run": str(run.folder)},
-        say=flags.say,
+        log=flags.log,
     )
 
 
 def _conclude(run: Run, page: Path, flags: o.Flags) -> None:
-    """Print what was found and where the page is; open it where that was asked for."""
+    """Print the result and the path of the page; open it if requested."""
     if flags.json:
         as_json({"page": str(page), "runs": [{"folder": str(run.folder), **run.record}]})
     elif flags.quiet:
-        tell(str(page))
+        print_line(str(page))
     else:
         from hardcase.suite.gate import decision_of
 
-        tell("\n".join([*closing(run, decision_of(run)), f"report   {shown(page)}"]))
+        print_line("\n".join([*format_summary(run, decision_of(run)), f"report   {shown(page)}"]))
     if flags.show:
         typer.launch(page.absolute().as_uri())
 
 
 def _claims_demo(world: dict[str, Any], home: Path, images: int, flags: o.Flags) -> None:
-    """One search of a detector or tagger under declared conditions, and its report."""
+    """A search of a detector or tagger under declared conditions, and its report."""
     from hardcase.api import conduct
     from hardcase.config import parse
     from hardcase.report import report as write_report
@@ -178,9 +178,9 @@ def _claims_demo(world: dict[str, Any], home: Path, images: int, flags: o.Flags)
     folder = home / "natural"
     with watched(parse({**base, **place, **world}), folder, flags) as (context, screen):
         screen.prepare(NEEDED)
-        run = conduct(context, folder, screen, say=flags.say)
+        run = conduct(context, folder, screen, log=flags.log)
     if run is None:
-        run = left_behind(folder)
+        run = load_interrupted(folder)
     if run is None or interrupted(run):
         note(KEPT_NETWORKS)
         raise typer.Exit(INTERRUPTED)
@@ -198,7 +198,7 @@ MANY = 5_000
 
 def look(folder: Path) -> dict[str, tuple[str, str]]:
     """The model and the data that a folder seems to hold, as their flags name them (empty where
-    there is nothing) and how that was told; nothing is loaded or run."""
+    there is nothing) and the evidence; nothing is loaded or run."""
     files = list(_files(folder, DEEP))[:MANY]
     return {"model": _model(files), "data": _data(folder, files)}
 
@@ -218,19 +218,25 @@ def _model(files: list[Path]) -> tuple[str, str]:
     hubs = [path.parent for path in files if path.name == "config.json" and path.parent in weights]
     if hubs:
         return f"hf:{hubs[0]}", f"{hubs[0]} is a Hugging Face model"
-    found = [path for path in files if path.suffix in WEIGHTS]
+    weight_files = [path for path in files if path.suffix in WEIGHTS]
     code = [path for path in files if path.suffix == ".py" and "nn.Module" in _text(path)]
-    whole = [path for path in found if path.suffix in (".onnx", ".pt2")]
-    if whole:
-        form = f"onnx:{whole[0]}" if whole[0].suffix == ".onnx" else str(whole[0])
-        return form, f"{whole[0]} holds a network"
+    programs = [path for path in weight_files if path.suffix in (".onnx", ".pt2")]
+    if programs:
+        form = f"onnx:{programs[0]}" if programs[0].suffix == ".onnx" else str(programs[0])
+        return form, f"{programs[0]} holds a network"
     if code:
         factory = f"{code[0]}:{likely_factory(code[0])}"
-        if found:
-            return f"{found[0]}@{factory}", f"weights in {found[0]}, code in {code[0]}"
+        if weight_files:
+            return (
+                f"{weight_files[0]}@{factory}",
+                f"weights in {weight_files[0]}, code in {code[0]}",
+            )
         return factory, f"{code[0]} defines a network"
-    if found:
-        return f"{found[0]}@file.py:factory", f"{found[0]} holds weights; its code was not found"
+    if weight_files:
+        return (
+            f"{weight_files[0]}@file.py:factory",
+            f"{weight_files[0]} holds weights; its code was not found",
+        )
     return "", "no model was found here"
 
 
@@ -243,9 +249,9 @@ def _text(path: Path) -> str:
 
 def _data(folder: Path, files: list[Path]) -> tuple[str, str]:
     for suffix in (".csv", ".npz", ".parquet"):
-        found = [path for path in files if path.suffix == suffix]
-        if found:
-            return f"{suffix[1:]}:{found[0]}", f"{found[0]} is a table of images"
+        data_files = [path for path in files if path.suffix == suffix]
+        if data_files:
+            return f"{suffix[1:]}:{data_files[0]}", f"{data_files[0]} is a table of images"
     images = [path for path in files if path.suffix.lower() in SUFFIXES]
     if not images:
         return "", "no images were found here"
@@ -297,23 +303,23 @@ def init(
     from hardcase.cache import write_atomically
 
     if not folder.is_dir():
-        raise Problem(f"{folder} is not a folder.", fix="hardcase init FOLDER")
+        raise HardcaseError(f"{folder} is not a folder.", fix="hardcase init FOLDER")
     target = folder / o.PROJECT
     if target.exists():
-        raise Problem(f"{target} exists and stays as it is.", fix=f"remove {target} first")
+        raise HardcaseError(f"{target} exists and stays as it is.", fix=f"remove {target} first")
     named = {"model": flags.model, "data": flags.data}
-    for name, (found, text) in look(folder).items():
+    for name, (value, text) in look(folder).items():
         if named[name] is None:
-            named[name] = found
-            flags.say(text)
+            named[name] = value
+            flags.log(text)
     model, data = named["model"] or "", named["data"] or ""
     filled = CONFIG.format(model=model or "zoo:lenet5", data=data or "mnist5k", images=60)
     write_atomically(target, filled.encode())
-    tell(f"wrote {shown(target)}")
+    print_line(f"wrote {shown(target)}")
     doubtful = not (model and data) or model.endswith("file.py:factory")
     step = "edit model and data in it, then: " if doubtful else ""
     place = "" if folder == Path() else f" {shown(target)}"
-    tell(f"next: {step}hardcase doctor{place}, then hardcase run{place}")
+    print_line(f"next: {step}hardcase doctor{place}, then hardcase run{place}")
 
 
 def open_run(
@@ -328,7 +334,7 @@ def open_run(
 
     # always anew: a page that came with somebody else's folder may hold any script
     page = report(opened(folder))
-    tell(str(page))
+    print_line(str(page))
     if not quiet and typer.launch(page.absolute().as_uri()):
         note("no browser could be opened; open the page above by hand")
 
@@ -364,33 +370,37 @@ def _size(path: Path) -> int:
     yes=o.Row("Do not ask before removing."),
 )
 def cache(flags: o.Flags, clear: str | None = None, yes: bool = False) -> None:
-    """List what is kept (data, trained networks) and how large it is, or remove some of it."""
+    """List the cache (data, trained networks) with sizes, or remove entries."""
     from hardcase.cache import cache_folder
 
     home = cache_folder()
     entries = kept(home)
     if clear is not None:
-        _clear(home, [one for one in entries if clear == "all" or clear in one.name], yes)
+        _clear(home, [entry for entry in entries if clear == "all" or clear in entry.name], yes)
         return
-    rows = [(one.kind, one.name, _megabytes(one.size)) for one in entries]
-    total = f"{len(entries)} entries, {_megabytes(sum(one.size for one in entries))} MB in {home}"
-    whole = {"folder": str(home), "entries": [one._asdict() for one in entries]}
-    answer(flags, whole, grid("", ("kind", "name", "MB"), rows), total)
+    rows = [(entry.kind, entry.name, _megabytes(entry.size)) for entry in entries]
+    total = (
+        f"{len(entries)} entries, {_megabytes(sum(entry.size for entry in entries))} MB in {home}"
+    )
+    record = {"folder": str(home), "entries": [entry._asdict() for entry in entries]}
+    answer(flags, record, grid("", ("kind", "name", "MB"), rows), total)
 
 
 def _clear(home: Path, chosen: list[CacheEntry], yes: bool) -> None:
     if not chosen:
-        raise Problem(
+        raise HardcaseError(
             "nothing in the cache has that name.", fix="hardcase cache lists what is kept"
         )
-    size = _megabytes(sum(one.size for one in chosen))
+    size = _megabytes(sum(entry.size for entry in chosen))
     if not (yes or typer.confirm(f"remove {len(chosen)} entries, {size} MB, of {home}?")):
-        tell("nothing was removed")
+        print_line("nothing was removed")
         return
-    for one in chosen:
-        path = home / one.kind / one.name
+    for entry in chosen:
+        path = home / entry.kind / entry.name
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    tell(f"removed {len(chosen)} entries, {size} MB; they are fetched or trained again when needed")
+    print_line(
+        f"removed {len(chosen)} entries, {size} MB; they are fetched or trained again when needed"
+    )
 
 
 def _megabytes(size: int) -> str:

@@ -13,9 +13,9 @@ import typer
 from hardcase.cli import options as o
 from hardcase.cli.options import answer, as_json, facts, grid, note, opened, rate, show, shown
 from hardcase.cli.results import project_limits
-from hardcase.cli.run import front_of, independence
+from hardcase.cli.run import independence, make_progress
 from hardcase.companions import reader
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -86,29 +86,31 @@ def train(
 ) -> None:
     """Train a network that methods or judges need, and measure it; the same command finds it again.
 
-    Training that was stopped goes on where it was kept: of a gan, a diffusion model and a vqvae
-    with discriminators in a folder NAME.unfinished beside.
+    An interrupted training continues: of a gan, a diffusion model and a vqvae with discriminators
+    from the folder NAME.unfinished.
     """
-    asked = locals()  # every flag, as it came
+    flags_typed = locals()  # every flag, as it came
     from hardcase.data.sources import load
 
-    wanted = (name for name, value in asked.items() if value is not None and value is not False)
-    given = {name: asked[name] for name in wanted if name in EVERY}
-    for name in given:
+    wanted = (
+        name for name, value in flags_typed.items() if value is not None and value is not False
+    )
+    passed = {name: flags_typed[name] for name in wanted if name in EVERY}
+    for name in passed:
         if name not in OPTIONS[what]:
-            known = ", ".join(f"--{one.replace('_', '-')}" for one in OPTIONS[what])
-            raise Problem(
+            names = ", ".join(f"--{option.replace('_', '-')}" for option in OPTIONS[what])
+            raise HardcaseError(
                 f"train {what} takes no --{name.replace('_', '-')}.",
-                f"It takes {known or 'none of these flags'}.",
+                f"It takes {names or 'none of these flags'}.",
             )
-    options = {**DEFAULTS.get(what, {}), **given}
+    options = {**DEFAULTS.get(what, {}), **passed}
     source = data or options.pop("data", "mnist5k")
     options.pop("data", None)
     place = flags.place
     first, second = (
         load(source, split=split, offline=flags.offline) for split in ("train", "test")
     )
-    with front_of(flags) as screen:
+    with make_progress(flags) as screen:
         cards = _trained(what, first, second, options, place, screen, flags.seed or 0)
     if flags.json and what is Kind.witness:
         as_json([{"folder": str(home(card)), **card} for card in cards])
@@ -130,8 +132,8 @@ def _trained(
     if what is Kind.witness:
         from hardcase.models.witnesses import default_witnesses
 
-        found = default_witnesses(train, test, device=device, progress=screen.train)
-        return [dict(one.card) for one in found]
+        witnesses = default_witnesses(train, test, device=device, progress=screen.train)
+        return [dict(network.card) for network in witnesses]
     how: dict[str, Any] = {"seed": seed, "device": device, "progress": screen.train}
     if what is Kind.judge:
         from hardcase.judges.panel import trained
@@ -167,10 +169,10 @@ def home(card: Mapping[str, Any]) -> Path:
 
 
 def present(card: Mapping[str, Any], flags: o.Flags) -> None:
-    """Print a card and where its network is kept."""
+    """Print a card and the path of its network."""
     where = str(home(card))
-    told = facts({**_worth_telling(card), "folder": where})
-    answer(flags, {"folder": where, **card}, told, quiet=where)
+    text = facts({**_worth_telling(card), "folder": where})
+    answer(flags, {"folder": where, **card}, text, quiet=where)
 
 
 def _worth_telling(card: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,9 +180,9 @@ def _worth_telling(card: Mapping[str, Any]) -> dict[str, Any]:
     shares = {key: f"{100 * card[key]:.1f} %" for key in names if card[key]}
     names = ["ssim", "mse", "diversity", "measured_images", "steps", "seconds", "warnings"]
     plain = {key: card[key] for key in names if card.get(key)}
-    known = {key.replace("_", " "): value for key, value in (shares | plain).items()}
+    entries = {key.replace("_", " "): value for key, value in (shares | plain).items()}
     named = {card["kind"]: card["name"]}
-    return {**named, **known, "seed": card["seed"], "data hash": card["data"]}
+    return {**named, **entries, "seed": card["seed"], "data hash": card["data"]}
 
 
 @o.takes(
@@ -192,7 +194,7 @@ def _worth_telling(card: Mapping[str, Any]) -> dict[str, Any]:
     ),
     data=o.Row("Whose judge; by default that of the run's data, mnist5k without a run."),
     held_out=o.Row("Ask a second judge, never trained on this.", names=("--held-out-judge",)),
-    ask=o.Row("Show a person at the terminal N findings of judged runs.", "N"),
+    ask=o.Row("Show a person at the terminal N failures of judged runs.", "N"),
     by_doubt=o.Row("--ask: choose what the judge doubts, not at random.", names=("--by-doubt",)),
 )
 def judge(
@@ -208,8 +210,8 @@ def judge(
     ask: int | None = None,
     by_doubt: bool = False,
 ) -> None:
-    """Judge the findings of runs: label kept, lost or unsure. Trains the judge of the data if it
-    is missing.
+    """Judge the failures of runs: is the label kept, lost or unsure? Trains the judge of the data
+    if it is missing.
     """
     from hardcase.judges.held_out import held_out_judge
     from hardcase.judges.judge import JudgeRequest
@@ -217,16 +219,16 @@ def judge(
 
     runs = [opened(folder) for folder in folders or []]
     if not runs and calibrate is None:
-        raise Problem(
+        raise HardcaseError(
             "there is no run to judge and nothing to calibrate with.", fix="hardcase judge RUN"
         )
     if people is not None and which is not None:
-        raise Problem("--people trains a judge; --judge names one.", fix="leave out --judge")
+        raise HardcaseError("--people trains a judge; --judge names one.", fix="leave out --judge")
     if flags.judge_features and data is not None:
-        raise Problem(
+        raise HardcaseError(
             "--judge-features makes the judge of the run's own data.", fix="leave out --data"
         )
-    with front_of(flags) as screen:
+    with make_progress(flags) as screen:
         request = JudgeRequest(
             features=flags.judge_features or (),
             people=people,
@@ -239,10 +241,12 @@ def judge(
             _judge(None, which, data, request)
         ]
         second = replace(request, train=held_out)
-        others = [held_out_judge(run, one, second) for run, one in zip(runs, judges)]
+        others = [
+            held_out_judge(run, first_judge, second) for run, first_judge in zip(runs, judges)
+        ]
     measured = None
     if calibrate is not None:
-        fitted = with_people(judges[0], calibrate, runs, device=flags.place, say=flags.say)
+        fitted = with_people(judges[0], calibrate, runs, device=flags.place, log=flags.log)
         judges = [fitted] * len(judges)
         runs = [opened(run.folder) for run in runs]
         measured = getattr(fitted, "calibration", None)
@@ -252,8 +256,10 @@ def judge(
 
     def judge_all() -> list[Run]:
         return [
-            judge_run(opened(run.folder), one, held_out=other, allow_changes=flags.allow_changes)
-            for run, one, other in zip(runs, judges, others)
+            judge_run(
+                opened(run.folder), first_judge, held_out=other, allow_changes=flags.allow_changes
+            )
+            for run, first_judge, other in zip(runs, judges, others)
         ]
 
     judged = judge_all()
@@ -269,14 +275,14 @@ def judge(
             note(f"note: {shown(run.folder)} was judged before, by another {', '.join(changed)}")
         moved = run.record["judge"].get("moved")
         if moved:
-            note(f"note: the same judge now says something else of {moved} of {len(run)} findings")
+            note(f"note: the same judge now says something else of {moved} of {len(run)} failures")
     records = [{"folder": str(run.folder), **run.record} for run in judged]
-    told = "\n\n".join(_closing(run, flags.quiet) for run in judged)
-    answer(flags, records or measured, told)
+    lines = "\n\n".join(_closing(run, flags.quiet) for run in judged)
+    answer(flags, records or measured, lines)
 
 
 def _judge(run: Run | None, which: str | None, data: str | None, request: JudgeRequest) -> Judge:
-    """Return the judge that was asked for; without a run and a name, that of a data set."""
+    """Return the requested judge; without a run and a name, that of a data set."""
     from hardcase.judges import panel, verdicts
 
     if which is not None or (run is not None and data is None):
@@ -293,7 +299,7 @@ def _judge(run: Run | None, which: str | None, data: str | None, request: JudgeR
     )
 
 
-def _calibration(known: Mapping[str, Any]) -> Iterator[str | Table]:
+def _calibration(calibration: Mapping[str, Any]) -> Iterator[str | Table]:
     rates = {
         "precision": "precision",
         "where raters agree": "precision_where_agreed",
@@ -301,24 +307,28 @@ def _calibration(known: Mapping[str, Any]) -> Iterator[str | Table]:
         "lost, right": "lost_right",
         "unsure": "unsure",
     }
-    rows = [("all", known["label_kept"]), *known["methods"].items()]
-    title = f"{known['images']} images rated by people, pooled over {known['pooled_over']}"
-    table = [(name, *(rate(found[key]) for key in rates.values())) for name, found in rows]
+    rows = [("all", calibration["label_kept"]), *calibration["methods"].items()]
+    title = (
+        f"{calibration['images']} images rated by people, pooled over {calibration['pooled_over']}"
+    )
+    table = [
+        (name, *(rate(rates_of_row[key]) for key in rates.values())) for name, rates_of_row in rows
+    ]
     yield grid(title, ("accepted", *rates), table)
-    found = known["label_kept"]
-    lines = {"AUROC": _auroc(found["auroc"])}
-    if "one_rater" in found:
-        lines["agreement"] = _one_rater(found["one_rater"])
+    rates_of_row = calibration["label_kept"]
+    lines = {"AUROC": _auroc(rates_of_row["auroc"])}
+    if "one_rater" in rates_of_row:
+        lines["agreement"] = _one_rater(rates_of_row["one_rater"])
     yield facts(lines)
 
 
-def _one_rater(found: Mapping[str, Any]) -> str:
-    gap = found["difference"]
+def _one_rater(agreement: Mapping[str, Any]) -> str:
+    gap = agreement["difference"]
     span = f"{gap['value']:+.3f}"
     if gap["low"] is not None:  # None: the same of every image
         span += f", {gap['low']:+.3f} to {gap['high']:+.3f}"
-    raters = f"two raters with each other {found['two_raters']:.1%}"
-    return f"with one rater {found['judge']:.1%}, {raters} ({span})"
+    raters = f"two raters with each other {agreement['two_raters']:.1%}"
+    return f"with one rater {agreement['judge']:.1%}, {raters} ({span})"
 
 
 def _auroc(value: Mapping[str, Any]) -> str:
@@ -338,6 +348,6 @@ def _closing(run: Run, quiet: bool) -> str:
         run.summary(),
         f"label check: {judge['status']}",
         *independence(run.record),
-        f"of the accepted findings {confident} are as confident as correct predictions",
+        f"of the accepted failures {confident} are as confident as correct predictions",
     ]
     return "\n".join([*lines, f"report  hardcase report {shown(run.folder)} --open"])

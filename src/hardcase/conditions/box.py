@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
 from hardcase.corruptions import CorruptionPart
-from hardcase.errors import Problem, Unanswered, file_member, guarded, within
+from hardcase.errors import HardcaseError, Unanswered, file_member, guarded, within
 from hardcase.plain import read_plain, source_files
 from hardcase.randomness import Rng, keys_of
 from hardcase.spaces.appearance import PARTS, Appearance
@@ -28,11 +28,11 @@ __all__ = ["ConditionBox", "ConditionDraws", "condition_box", "conditions_digest
 
 Columns = Mapping[str, NDArray[np.float64]]
 DIGESTED = 16
-"""Fixed rows, and samples of each, from which the digest of a declaration is made."""
+"""Fixed rows, and samples of each, that enter the digest of a declaration."""
 SAME = 1e-6
 """Share of a declared range by which two values of a sampler may differ in their last bits."""
 PATIENCE = 120.0
-"""Seconds in which a sampler of one's own answers."""
+"""Time limit of a user's sampler, in seconds."""
 BITS = 24
 """Binary places of a point of Sobol's sequence: what a float32 holds exactly."""
 
@@ -60,7 +60,7 @@ class ConditionDraws:
     """Random conditions for each of a batch of seeds.
 
     Args:
-        z: Codes, as many per seed as were asked for.
+        z: Codes, `count` per seed.
         pattern: What grain, drops and flakes of a draw follow from.
     """
 
@@ -70,7 +70,7 @@ class ConditionDraws:
 
 @dataclass(frozen=True, slots=True)
 class ConditionBox:
-    """Declared conditions for images of one shape, as a space of appearance with bounds.
+    """Declared conditions for images of a fixed shape, as a space of appearance with bounds.
 
     A code has the columns of the declared coordinates alone; everything else stays as it is. The
     box of scale `s` is the hull of the unchanged image and `s` times each range, so boxes are
@@ -137,11 +137,11 @@ class ConditionBox:
         low = constant(self.low, z.dtype, z.device) * factor
         high = constant(self.high, z.dtype, z.device) * factor
         z = torch.minimum(torch.maximum(z, low), high)
-        for own in self.fields:
-            limit = self.high[own.start] * self.scale
-            excess = (own.lengths(z) / limit).clamp_min(1).repeat(1, own.axes)
-            inside = z[:, own.start : own.stop] / excess
-            z = torch.cat([z[:, : own.start], inside, z[:, own.stop :]], 1)
+        for block in self.fields:
+            limit = self.high[block.start] * self.scale
+            excess = (block.lengths(z) / limit).clamp_min(1).repeat(1, block.axes)
+            inside = z[:, block.start : block.stop] / excess
+            z = torch.cat([z[:, : block.start], inside, z[:, block.stop :]], 1)
         return z
 
     def distance(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, " m"]:
@@ -155,11 +155,11 @@ class ConditionBox:
         shares = torch.where(z > 0, z / high, z / low.clamp_max(-0.0))
         shares = torch.where(z == 0, 0.0, shares).abs()
         free = ~constant(self.counts, torch.bool, z.device)
-        for own in self.fields:
-            free[own.start : own.stop] = True
+        for block in self.fields:
+            free[block.start : block.stop] = True
         largest = shares.masked_fill(free, 0).amax(1)
-        for own in self.fields:
-            largest = torch.maximum(largest, own.lengths(z).amax(1) / self.high[own.start])
+        for block in self.fields:
+            largest = torch.maximum(largest, block.lengths(z).amax(1) / self.high[block.start])
         return largest
 
     def whole(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m e"]:
@@ -176,7 +176,7 @@ class ConditionBox:
         return self.space.describe(self.whole(z))
 
     def held(self, z: Float[Tensor, "*m d"], name: str) -> Float[Tensor, "*m d"]:
-        """Return the codes with one declared coordinate at neutral."""
+        """Return the codes with a declared coordinate at neutral."""
         mask = constant(tuple(owner == name for owner in self.owner), torch.bool, z.device)
         return z.masked_fill(mask, 0)
 
@@ -193,14 +193,14 @@ class ConditionBox:
         points = sobol(rng, rows, count, self._cube)
         # one call each for all draws of a seed: more draws begin with the same ones
         shape = (len(rows), count, -1)
-        normals = [rng.normal(rows, (count * one.size,)).reshape(shape) for one in self.fields]
+        normals = [rng.normal(rows, (count * block.size,)).reshape(shape) for block in self.fields]
         z = self._codes(points, normals)
         return ConditionDraws(z, rng.integers(rows, 2**31 - 1, (count,)))
 
     @property
     def normals(self) -> int:
-        """How many independent normal numbers a draw can be made of."""
-        return self._cube + sum(one.size for one in self.fields)
+        """How many independent normal numbers determine a draw."""
+        return self._cube + sum(block.size for block in self.fields)
 
     def from_normals(self, g: Float[Tensor, "m e"]) -> Float[Tensor, "m d"]:
         """Return codes that have the declared distribution where `g` are standard normal.
@@ -208,14 +208,15 @@ class ConditionBox:
         Args:
             g: As many numbers per row as `normals` says.
         """
-        sizes = [self._cube, *(one.size for one in self.fields)]
+        sizes = [self._cube, *(block.size for block in self.fields)]
         cube, *fields = (part[:, None] for part in torch.split(g, sizes, dim=1))
         return self._codes(torch.special.ndtr(cube), fields)[:, 0]
 
     @property
     def _cube(self) -> int:
-        """Uniform numbers of a draw: one per plain column, field and direction, one for a table."""
-        inside = sum(1 - one.size for one in self.fields)
+        """Uniform numbers of a draw: one per plain column, field and direction, a single number for
+        a table."""
+        inside = sum(1 - block.size for block in self.fields)
         return self.size + inside + bool(self.conditions.rows)
 
     def _codes(
@@ -223,7 +224,7 @@ class ConditionBox:
     ) -> Float[Tensor, "n k d"]:
         """The codes of uniform numbers, and of normal numbers for the fields."""
         free = [i for i, scales in enumerate(self.counts) if not scales]
-        inside = {i for own in self.fields for i in range(own.start, own.stop)}
+        inside = {i for block in self.fields for i in range(block.start, block.stop)}
         plain = [i for i in range(self.size) if i not in inside and i not in free]
         z = points.new_zeros(*points.shape[:2], self.size)
         columns = iter(points.unbind(2))
@@ -232,11 +233,11 @@ class ConditionBox:
             rows = self.conditions.rows
             chosen = (next(columns).double() * len(rows)).long().clamp_max(len(rows) - 1)
             logged = {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
-            values |= {name: one.to(points.device)[chosen] for name, one in logged.items()}
+            values |= {name: column.to(points.device)[chosen] for name, column in logged.items()}
         if self.conditions.sampler:
             sampled = self._sampled(points)
             for name in values.keys() & sampled.keys():
-                raise Problem(
+                raise HardcaseError(
                     f"{self.conditions.sampler} gives {name!r}, which the table"
                     f" {self.conditions.table} gives too.",
                     fix="one of the two for each condition",
@@ -245,24 +246,24 @@ class ConditionBox:
         for i in plain:
             declared = self.conditions.ranges[self.owner[i]]
             z[:, :, i] = self._code(i, declared, next(columns), values)
-        for own, drawn in zip(self.fields, normals, strict=True):
-            declared = self.conditions.ranges[self.owner[own.start]]
-            size = self._code(own.start, declared, next(columns), values)
+        for block, drawn in zip(self.fields, normals, strict=True):
+            declared = self.conditions.ranges[self.owner[block.start]]
+            size = self._code(block.start, declared, next(columns), values)
             # a uniform draw at every control point would always be as severe as the largest of many
             flat = drawn.flatten(0, 1)
-            longest = _Field(0, own.size, own.axes).lengths(flat).amax(1, keepdim=True)
+            longest = _Field(0, block.size, block.axes).lengths(flat).amax(1, keepdim=True)
             direction = (flat / longest).reshape(drawn.shape)
-            z[:, :, own.start : own.stop] = size[:, :, None] * direction
+            z[:, :, block.start : block.stop] = size[:, :, None] * direction
         for i in free:
             z[:, :, i] = 2 * next(columns) - 1
         return z
 
     def _sampled(self, points: Float[Tensor, "n k p"]) -> dict[str, Float[Tensor, "n k"]]:
-        """What the user's own sampler makes of uniform numbers: the same of a row at every call."""
+        """The user's sampler applied to uniform numbers: the same of a row at every call."""
         flat = points.flatten(0, 1).double().cpu().numpy()
         values = self._ask_sampler(flat)
         turned = self._ask_sampler(flat[::-1])
-        self._require_same(values, {name: one[::-1] for name, one in turned.items()})
+        self._require_same(values, {name: column[::-1] for name, column in turned.items()})
         halves = [self._ask_sampler(rows) for rows in np.array_split(flat, 2) if len(rows)]
         common = [name for name in values if all(name in half for half in halves)]
         joined = {name: np.concatenate([half[name] for half in halves]) for name in common}
@@ -274,14 +275,14 @@ class ConditionBox:
         }
 
     def _require_same(self, values: Columns, again: Columns) -> None:
-        """Refuse a sampler that gives something else when the same rows are asked for again."""
+        """Refuse a sampler that returns other values for the same rows."""
         for name, numbers in values.items():
             declared = self.conditions.ranges[name]
             other = again.get(name, np.full_like(numbers, np.nan))
             differs = ~(np.abs(numbers - other) <= SAME * (declared.high - declared.low))
             if differs.any():
                 row = int(differs.argmax())
-                raise Problem(
+                raise HardcaseError(
                     f"{self.conditions.sampler} gives {name} = {numbers[row]:g} in row {row}, and"
                     f" {other[row]:g} when the same row is asked for in another order, or beside"
                     " others.",
@@ -290,7 +291,7 @@ class ConditionBox:
                 )
 
     def _ask_sampler(self, uniform: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """One call of the user's own sampler, its columns checked."""
+        """A call of the user's sampler, with its columns checked."""
         sampler = self.conditions.sampler
         path, _, member = sampler.rpartition(":")
         draw = file_member(Path(path), member)
@@ -298,32 +299,35 @@ class ConditionBox:
             with guarded(f"sampler {sampler}"), within(PATIENCE):
                 columns = draw(uniform.copy())
         except Unanswered as late:
-            raise Problem(f"{sampler} gives nothing: {late}.", fix="a sampler that ends") from late
+            raise HardcaseError(
+                f"{sampler} gives nothing: {late}.", fix="a sampler that ends"
+            ) from late
         if not isinstance(columns, Mapping):
-            raise Problem(
+            raise HardcaseError(
                 f"{sampler} returns {type(columns).__name__}, which is no dictionary of columns.",
                 fix='return {"rotation": ...}, an array of a value for every row of its argument',
             )
         return {str(name): self._checked(str(name), columns[name], uniform) for name in columns}
 
-    def _checked(self, name: str, given: Any, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
-        """One column of the user's own sampler; what is not as declared is refused with its row."""
+    def _checked(self, name: str, column: Any, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A column of the user's sampler; values outside the declaration are refused with their
+        row."""
         sampler = self.conditions.sampler
         if name not in self.conditions.ranges:
-            raise Problem(f"{sampler} gives {name!r}, which is not declared.")
+            raise HardcaseError(f"{sampler} gives {name!r}, which is not declared.")
         declared = self.conditions.ranges[name]
         try:
-            numbers = np.asarray(given)
+            numbers = np.asarray(column)
             if np.iscomplexobj(numbers):
                 raise ValueError("they are complex")
             numbers = numbers.astype(np.float64)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise Problem(
+            raise HardcaseError(
                 f"{sampler} gives {name} as values that are no numbers: {error}."
             ) from error
         finite = int(np.isfinite(numbers).sum())
         if numbers.shape != (len(uniform),) or finite < len(uniform):
-            raise Problem(
+            raise HardcaseError(
                 f"{sampler} gives {name} as {numbers.size:,} numbers, of which {finite:,} are"
                 f" finite; {len(uniform):,} were asked for."
             )
@@ -331,7 +335,7 @@ class ConditionBox:
         outside = (numbers < declared.low - slack) | (numbers > declared.high + slack)
         if outside.any():
             row = int(outside.argmax())
-            raise Problem(
+            raise HardcaseError(
                 f"{sampler} gives {name} = {numbers[row]:g} in row {row}, outside what is declared"
                 f" ({name} = {declared}).",
                 fix="a wider range in the declaration, or values within it",
@@ -345,7 +349,7 @@ class ConditionBox:
         point: Float[Tensor, "n k"],
         values: Mapping[str, Tensor],
     ) -> Float[Tensor, "n k"]:
-        """The codes of uniform numbers by the distribution of one coordinate."""
+        """The codes of uniform numbers by the distribution of a coordinate."""
         low = self.low[column]
         high = self.high[column]
         if self.owner[column] in values:
@@ -371,8 +375,8 @@ class ConditionBox:
     def digest(self) -> str:
         """Return a digest of what is drawn: equal for equal samples under whatever name.
 
-        It covers the values of some fixed samples, the rows of a table, the source of a sampler and
-        of the user's own modules that it imports, and what the space does with them.
+        It covers the values of fixed samples, the rows of a table, the source of a sampler and of
+        the user's modules that it imports, and the images that the space makes of them.
         """
         rows = torch.arange(DIGESTED)
         z = self.draw(Rng.numbered(0, "digest of conditions", DIGESTED), rows, DIGESTED).z
@@ -401,8 +405,8 @@ def condition_box(conditions: Conditions, shape: tuple[int, ...]) -> ConditionBo
         shape: Channels, height and width.
 
     Raises:
-        Problem: If images of that shape lack a declared coordinate, or a sampler of one's own does
-            not give what is declared.
+        HardcaseError: If images of that shape lack a declared coordinate, or a user's sampler does
+            not return what is declared.
     """
     grey = shape[0] == 1
     if grey and conditions.name in PROFILES:
@@ -413,7 +417,7 @@ def condition_box(conditions: Conditions, shape: tuple[int, ...]) -> ConditionBo
     for name, declared in conditions.ranges.items():
         row = DECLARABLE[name]
         if grey and row.colour:
-            raise Problem(
+            raise HardcaseError(
                 f"conditions declare {name}, which grey images do not have.",
                 fix=f"a declaration without {name}",
             )
@@ -423,8 +427,12 @@ def condition_box(conditions: Conditions, shape: tuple[int, ...]) -> ConditionBo
             continue
         # what is not declared changes nothing and costs no time
         names = {option.name for option in fields(cast(Any, PARTS[row.part]))} - {"points"}
-        own = options.setdefault(row.part, {one: 100.0 * (one == "quality") for one in names})
-        own[row.option] = reach if row.option == "quality" else max(own[row.option], reach)
+        part_options = options.setdefault(
+            row.part, {key: 100.0 * (key == "quality") for key in names}
+        )
+        part_options[row.option] = (
+            reach if row.option == "quality" else max(part_options[row.option], reach)
+        )
     parts: list[ChangeFamily] = [PARTS[part](**options[part]) for part in PARTS if part in options]
     if severities:
         parts.append(CorruptionPart(tuple(severities)))
@@ -473,7 +481,7 @@ def samples_of(
         ids: Names of the images.
         count: Samples per image.
         seed: The run's seed.
-        device: Where the samples are made.
+        device: Where the samples are computed.
         stream: What they are for; another name gives fresh samples.
     """
     rows = torch.arange(len(ids), device=device)
@@ -514,7 +522,7 @@ def _owner(names: list[str], coordinate: str) -> str | None:
 
 
 def _ends(declared: DeclaredRange, coordinate: Any) -> tuple[float, float]:
-    """The codes of a range; a direction takes its whole circle."""
+    """The codes of a range; a direction takes its full circle."""
     if not coordinate.counts:
         return -1.0, 1.0
     unit = DECLARABLE[declared.name].unit
@@ -526,7 +534,7 @@ def _ends(declared: DeclaredRange, coordinate: Any) -> tuple[float, float]:
 
 
 def sobol(rng: Rng, rows: Int[Tensor, " n"], count: int, size: int) -> Float[Tensor, "n k d"]:
-    """Return `count` points of the unit cube for each row, shifted by random bits of its own.
+    """Return `count` points of the unit cube for each row, shifted by random bits of that row.
 
     Every single point is uniform, and the points of a row fill the cube more evenly than
     independent ones (I. M. Sobol 1967; the digital shift is L. P. Cranley's and T. N. L.
@@ -545,9 +553,10 @@ def sobol(rng: Rng, rows: Int[Tensor, " n"], count: int, size: int) -> Float[Ten
 
 @lru_cache(maxsize=8)
 def _base(count: int, size: int) -> Int[Tensor, "k d"]:
-    """The first points as whole numbers of `BITS` binary places."""
+    """The first points as integers of `BITS` bits."""
     engine = torch.quasirandom.SobolEngine(size)  # type: ignore[no-untyped-call]  # torch's own
     # Unscrambled, so that k points are the first of 2k: more samples continue a run and change
     # none.
+    # In double precision, so that all `BITS` bits of a point are exact before they are shifted.
     points: Tensor = engine.draw(count, dtype=torch.float64)
     return points.mul(2**BITS).long()

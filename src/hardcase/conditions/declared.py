@@ -17,7 +17,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.plain import parse_toml, read_text
 
 __all__ = ["DECLARABLE", "PROFILES", "Conditions", "Declarable", "DeclaredRange", "usual_profile"]
@@ -44,7 +44,7 @@ class Declarable:
 
     Args:
         name: What users write.
-        about: What it is, in a few words.
+        about: A short description.
         part: The part of a space of appearance that does it.
         option: The option of that part that sets how far it goes.
         group: The group of coordinates of that part.
@@ -79,7 +79,7 @@ class Declarable:
 
 
 def _read(name: str) -> dict[str, Any]:
-    """One of the TOML files beside this module."""
+    """A TOML file next to this module."""
     return tomllib.loads(files("hardcase.conditions").joinpath(name).read_text("utf-8"))
 
 
@@ -115,21 +115,21 @@ LARGEST_DECLARATION = 2**20
 LARGEST_TABLE = 2**26
 """Bytes, at most, of a table of logged conditions."""
 LONGEST_NAME = 80
-"""Characters, at most, of what conditions are called wherever they are printed."""
+"""Characters, at most, of a name of conditions in print."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredRange:
-    """The declared values of one coordinate, in its unit.
+    """The declared values of a coordinate, in its unit.
 
     Args:
-        name: One of `DECLARABLE`.
+        name: A name of `DECLARABLE`.
         low: The smallest value.
         high: The greatest value.
-        mean: Centre of a normal distribution; None for a uniform one.
+        mean: Centre of a normal distribution; None: a uniform distribution.
         deviation: Its standard deviation.
         why: Where the range comes from.
-        people: What is known of people's reading there.
+        people: Measurements of people's reading there.
     """
 
     name: str
@@ -158,8 +158,8 @@ class Conditions:
         ranges: By coordinate, as text (``"±8 deg"``) or as `DeclaredRange`.
         name: What reports call the declaration.
         about: What it stands for.
-        table: A CSV file of logged conditions, one column per coordinate: rows are drawn whole, so
-            that columns stay correlated.
+        table: A CSV file of logged conditions, a column per coordinate: a row is drawn as
+            a unit, so that columns stay correlated.
         sampler: ``file.py:name`` of a function that turns uniform numbers (rows x coordinates)
             into values by coordinate.
         rows: The rows of `table`, where they were read before.
@@ -169,7 +169,7 @@ class Conditions:
             sheet of images is; empty where they were declared by hand.
 
     Raises:
-        Problem: For a coordinate, a unit or a range that is not possible.
+        HardcaseError: For a coordinate, a unit or a range that is not possible.
 
     Example:
         >>> import hardcase as hc
@@ -188,23 +188,23 @@ class Conditions:
     field: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        known = _declared_once(self.ranges.items())
+        declared = _declared_once(self.ranges.items())
         if len(self.name) > LONGEST_NAME or not self.name.isprintable():
-            raise Problem(
+            raise HardcaseError(
                 f"conditions.name = {self.name[:LONGEST_NAME]!r} is no name for a line of text.",
                 fix=f"at most {LONGEST_NAME} characters that can be printed",
             )
         if self.sampler and ".py:" not in self.sampler:
-            raise Problem(
+            raise HardcaseError(
                 f"conditions.sampler = {self.sampler!r} names no function.", fix="file.py:name"
             )
         if self.table and not self.rows:
-            rows = _logged(Path(self.table), known)
-            known |= {name: _spanned(name, rows) for name in rows[0] if name not in known}
+            rows = _logged(Path(self.table), declared)
+            declared |= {name: _spanned(name, rows) for name in rows[0] if name not in declared}
             object.__setattr__(self, "rows", rows)
-        if not known:
-            raise Problem("conditions declare nothing.", fix='rotation = "±8 deg"')
-        ordered = {name: known[name] for name in DECLARABLE if name in known}
+        if not declared:
+            raise HardcaseError("conditions declare nothing.", fix='rotation = "±8 deg"')
+        ordered = {name: declared[name] for name in DECLARABLE if name in declared}
         object.__setattr__(self, "ranges", ordered)
 
     def __str__(self) -> str:
@@ -216,7 +216,7 @@ class Conditions:
 
         Args:
             spec: A name of `PROFILES`, a path that ends in ``.toml`` (its ``[conditions]`` table,
-                or the whole file), or the table itself.
+                or all of it), or the table itself.
         """
         if not isinstance(spec, str):
             return cls._from_table(spec)
@@ -229,33 +229,39 @@ class Conditions:
         try:
             values = parse_toml(text)
         except ValueError as error:
-            raise Problem(f"{spec} is no TOML: {error}.") from error
+            raise HardcaseError(f"{spec} is no TOML: {error}.") from error
         if {"conditions", "ranges"} <= values.keys():
-            raise Problem(f"{spec} has the tables [conditions] and [ranges].", fix="one of them")
+            raise HardcaseError(
+                f"{spec} has the tables [conditions] and [ranges].", fix="one of them"
+            )
         try:
-            found = cls._from_table(values.get("conditions", values), folder=path.parent)
-            return replace(found, field=_fitted_to(values, path.parent))
-        except Problem as problem:
+            conditions = cls._from_table(values.get("conditions", values), folder=path.parent)
+            return replace(conditions, field=_fitted_to(values, path.parent))
+        except HardcaseError as problem:
             place = _place(path, text, problem.what)
-            raise Problem(f"{place}: {problem.what}", *problem.why, fix=problem.fix) from problem
+            raise HardcaseError(
+                f"{place}: {problem.what}", *problem.why, fix=problem.fix
+            ) from problem
 
     @classmethod
     def _from_table(cls, values: Any, folder: Path = Path()) -> Conditions:
         if not isinstance(values, Mapping):
-            raise Problem(f"conditions = {values!r} is no table.", fix='rotation = "±8 deg"')
+            raise HardcaseError(f"conditions = {values!r} is no table.", fix='rotation = "±8 deg"')
         for key in _TEXTS:
             if not isinstance(values.get(key, ""), str):
-                raise Problem(f"conditions.{key} = {values[key]!r} is no text.")
+                raise HardcaseError(f"conditions.{key} = {values[key]!r} is no text.")
             if not values.get(key, key).strip():
-                raise Problem(f"conditions.{key} is empty.", fix="a value, or none of that line")
+                raise HardcaseError(
+                    f"conditions.{key} is empty.", fix="a value, or none of that line"
+                )
         settings = {key: values[key] for key in _SETTINGS if key in values}
         base: Mapping[str, DeclaredRange] = {}
         if "profile" in settings:
             base = profile(str(settings["profile"])).ranges
-        own = _declared_once(_lines(values))
+        ranges_of_table = _declared_once(_lines(values))
         table = settings.get("table", "")
         return cls(
-            {**base, **own},
+            {**base, **ranges_of_table},
             name=str(settings.get("name") or settings.get("profile") or "declared"),
             about=str(settings.get("about", "")),
             table=str(folder / table) if table else "",
@@ -274,66 +280,68 @@ class Conditions:
         return record
 
     def without(self, name: str) -> Conditions:
-        """Return the same declaration with one coordinate held at neutral."""
+        """Return the same declaration with a coordinate held at neutral."""
         left = {key: value for key, value in self.ranges.items() if key != name}
         return replace(self, ranges=left)
 
 
 def _fitted_to(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """What a declaration that was fitted says of its field; empty for any other."""
-    said = values.get("field", {})
-    if "conditions" not in values or not isinstance(said, Mapping):
+    field = values.get("field", {})
+    if "conditions" not in values or not isinstance(field, Mapping):
         return {}
-    sentences = said.get("sentences", [])
-    sheet = said.get("sheet", "")
+    sentences = field.get("sentences", [])
+    sheet = field.get("sheet", "")
     if not (isinstance(sentences, list) and isinstance(sheet, str) and sheet):
         return {}
     return {"sentences": [str(text) for text in sentences], "sheet": str(folder / sheet)}
 
 
 def _lines(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The lines of a declaration that are ranges: of the table itself, of a table ``ranges`` as the
-    packaged profiles have one, and of ``corruption``.
+    """The lines of a declaration that are ranges: of the table itself, of a table ``ranges`` as in
+    the packaged profiles, and of ``corruption``.
     """
     inner = values.get("ranges", {})
     if not isinstance(inner, Mapping):
-        raise Problem(f"conditions.ranges = {inner!r} is no table.", fix='rotation = "±8 deg"')
+        raise HardcaseError(
+            f"conditions.ranges = {inner!r} is no table.", fix='rotation = "±8 deg"'
+        )
     rest = {key: value for key, value in values.items() if key not in (*_SETTINGS, "ranges")}
-    found = list[tuple[str, Any]]()
+    lines = list[tuple[str, Any]]()
     for key, value in (*rest.items(), *inner.items()):
         if key != CORRUPTION:
-            found.append((key, value))
+            lines.append((key, value))
         elif isinstance(value, Mapping):
-            found += [(f"{CORRUPTION}.{name}", severity) for name, severity in value.items()]
+            lines += [(f"{CORRUPTION}.{name}", severity) for name, severity in value.items()]
         else:
-            raise Problem(
+            raise HardcaseError(
                 f"conditions.{CORRUPTION} = {value!r} names no corruption.",
                 fix=f'{CORRUPTION}.fog = "0..3"',
             )
-    return found
+    return lines
 
 
 def _declared_once(lines: Iterable[tuple[str, Any]]) -> dict[str, DeclaredRange]:
-    """The ranges by coordinate; two lines about one, perhaps under two names, are refused."""
-    found = dict[str, DeclaredRange]()
+    """The ranges by coordinate; two lines about the same, perhaps under two names, are refused."""
+    collected = dict[str, DeclaredRange]()
     keys = dict[str, str]()
     for key, value in lines:
         declared = value if isinstance(value, DeclaredRange) else parse_range(key, value)
-        if declared.name in found:
-            raise Problem(
+        if declared.name in collected:
+            raise HardcaseError(
                 f"conditions.{key} declares {declared.name!r} twice: {keys[declared.name]!r} is"
                 " the same.",
                 fix="one of the two lines",
             )
-        found[declared.name] = declared
+        collected[declared.name] = declared
         keys[declared.name] = key
-    return found
+    return collected
 
 
 def _place(path: Path, text: str, what: str) -> str:
-    """The file, and the line of the declaration that a sentence is about, if it names one."""
-    said = re.match(r"conditions\.(\S+)|there is no condition '([^']+)'", what)
-    key = next(filter(None, said.groups()), "") if said else ""
+    """The file, and the line of the declaration that a sentence names, if any."""
+    match = re.match(r"conditions\.(\S+)|there is no condition '([^']+)'", what)
+    key = next(filter(None, match.groups()), "") if match else ""
     last = re.escape(key.rpartition(".")[2])
     for number, line in enumerate(text.splitlines(), start=1):
         if key and re.match(rf'\s*(\w+\.)?"?([\w.]+\.)?{last}"?\s*=', line):
@@ -344,7 +352,7 @@ def _place(path: Path, text: str, what: str) -> str:
 def _switch(settings: Mapping[str, Any], name: str) -> bool:
     value = settings.get(name, False)
     if not isinstance(value, bool):
-        raise Problem(f"conditions.{name} = {value!r} is neither true nor false.")
+        raise HardcaseError(f"conditions.{name} = {value!r} is neither true nor false.")
     return value
 
 
@@ -356,7 +364,7 @@ def usual_profile(shape: tuple[int, ...]) -> str:
 
 
 def profile(name: str) -> Conditions:
-    """Return one of the declarations that come with the package."""
+    """Return a declaration that comes with the package."""
     if name not in PROFILES:
         raise choice("profile of conditions", name, list(PROFILES))
     card = _read(f"profiles/{name}.toml")
@@ -370,19 +378,19 @@ def canonical(name: str) -> str:
     plain = _ALIASES.get(plain, plain)
     if plain not in DECLARABLE:
         if name in ("draws", "samples"):  # how many are drawn is no part of what is declared
-            raise Problem(f"there is no condition {name!r}.", fix="--set samples=N")
+            raise HardcaseError(f"there is no condition {name!r}.", fix="--set samples=N")
         raise choice("condition", name, [*DECLARABLE, *_ALIASES])
     return plain
 
 
 def parse_range(key: str, value: Any) -> DeclaredRange:
-    """Return the range that one line of a declaration means."""
+    """Return the range that a line of a declaration declares."""
     row = DECLARABLE[canonical(key)]
     notes: dict[str, str] = {}
     if isinstance(value, Mapping):
         unknown = set(value) - {"range", "why", "people"}
         if unknown or "range" not in value:
-            raise Problem(
+            raise HardcaseError(
                 f"conditions.{key} has {', '.join(sorted(map(str, value)))}.",
                 "a table of a condition has the keys range, why and people.",
             )
@@ -391,29 +399,33 @@ def parse_range(key: str, value: Any) -> DeclaredRange:
     line = f"conditions.{key} = {value!r}"
     example = f'{key} = "{_example(row)}"'
     if not isinstance(value, str):
-        raise Problem(f"{line} has no unit: a range is text.", fix=example)
+        raise HardcaseError(f"{line} has no unit: a range is text.", fix=example)
     text = value.strip()
     normal = re.fullmatch(r"normal\(\s*(\S+?)\s*,\s*(\S+?)\s*\)\s*(\S*)", text)
     plus = re.fullmatch(r"(?:±|\+-|\+/-)\s*([^\s%°a-zA-Z]+)\s*(\S*)", text)
     between = re.fullmatch(r"(\S+?)\s*\.\.\s*([^\s%°a-zA-Z]+)\s*(\S*)", text)
-    found = normal or plus or between
-    if found is None:
-        raise Problem(f"{line} is no range.", "±a, a..b or normal(mean, deviation).", fix=example)
-    *numbers, unit = found.groups()
-    given = [_number(number, line, example) for number in numbers]
+    match = normal or plus or between
+    if match is None:
+        raise HardcaseError(
+            f"{line} is no range.", "±a, a..b or normal(mean, deviation).", fix=example
+        )
+    *numbers, unit = match.groups()
+    limits = [_number(number, line, example) for number in numbers]
     if unit.lower() not in UNITS[row.unit]:
         missing = "has no unit" if not unit else f"has the unit {unit!r}"
-        raise Problem(
+        raise HardcaseError(
             f"{line} {missing}; {row.name} is in {row.unit or 'plain numbers'}.", fix=example
         )
     mean = None
     deviation = 0.0
     if normal:
-        mean, deviation = given
+        mean, deviation = limits
         if deviation <= 0:
-            raise Problem(f"{line} has a standard deviation that is not above 0.", fix=example)
+            raise HardcaseError(
+                f"{line} has a standard deviation that is not above 0.", fix=example
+            )
         if not row.least <= mean <= row.most or deviation > row.most - row.least:
-            raise Problem(
+            raise HardcaseError(
                 f"{line} has its centre, or most of its values, past what is possible: {row.name}"
                 f" goes from {row.least:g} to {row.most:g} {row.unit}".rstrip()
                 + ".",
@@ -424,22 +436,22 @@ def parse_range(key: str, value: Any) -> DeclaredRange:
         low = min(low, row.neutral)
         high = max(high, row.neutral)
     elif plus:
-        low = row.neutral - given[0]
-        high = row.neutral + given[0]
+        low = row.neutral - limits[0]
+        high = row.neutral + limits[0]
     else:
-        low, high = given
+        low, high = limits
     if low > high:
-        raise Problem(f"{line} is turned round: {low:g} is more than {high:g}.", fix=example)
+        raise HardcaseError(f"{line} is turned round: {low:g} is more than {high:g}.", fix=example)
     if not low <= row.neutral <= high:
-        raise Problem(
+        raise HardcaseError(
             f"{line} leaves out {row.neutral:g}, the value of the unchanged image.",
             "boxes of conditions are nested around the image as it is.",
             fix=example,
         )
     if low == high:
-        raise Problem(f"{line} allows no change.", fix=example)
+        raise HardcaseError(f"{line} allows no change.", fix=example)
     if low < row.least or high > row.most:
-        raise Problem(
+        raise HardcaseError(
             f"{line} goes past what is possible: {row.name} goes from {row.least:g} to "
             f"{row.most:g} {row.unit}".rstrip()
             + ".",
@@ -454,7 +466,7 @@ def _number(text: str, line: str, example: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise Problem(f"{line}: {text!r} is not a number.", fix=example)
+        raise HardcaseError(f"{line}: {text!r} is not a number.", fix=example)
     return value
 
 
@@ -469,38 +481,38 @@ def _example(row: Declarable) -> str:
 
 
 def _logged(path: Path, declared: Mapping[str, DeclaredRange]) -> tuple[Mapping[str, float], ...]:
-    """The rows of a table of logged conditions, none outside what is declared beside it."""
+    """The rows of a table of logged conditions, all within the declared ranges."""
     lines = _cells(path)
     if len(lines) < 3:
-        raise Problem(
+        raise HardcaseError(
             f"the table of conditions {path} has {max(len(lines) - 1, 0)} rows; it needs 2 or more."
         )
     (_, header), *lines = lines
     names = list[str]()
     for key in header:
         if not key.strip():
-            raise Problem(f"{path}, line 1: a column has no name.", fix="rotation,blur")
+            raise HardcaseError(f"{path}, line 1: a column has no name.", fix="rotation,blur")
         if canonical(key) in names:
-            raise Problem(f"{path}, line 1 has {canonical(key)!r} twice.")
+            raise HardcaseError(f"{path}, line 1 has {canonical(key)!r} twice.")
         names.append(canonical(key))
     rows = list[Mapping[str, float]]()
     for number, line in lines:
         if len(line) > len(names):
-            raise Problem(f"{path}, line {number} has more columns than the first line.")
+            raise HardcaseError(f"{path}, line {number} has more columns than the first line.")
         row = dict[str, float]()
         for key, name, text in zip_longest(header, names, line, fillvalue=""):
             row[name] = _number(text, f"{path}, line {number}, {key}", "a number in every row")
             limits = DECLARABLE[name]
             if not limits.least <= row[name] <= limits.most:
-                raise Problem(
+                raise HardcaseError(
                     f"{path}, line {number}: {key} is {row[name]:g}; "
                     f"{name} goes from {limits.least:g} to {limits.most:g} {limits.unit}."
                 )
-            own = declared.get(name)
-            if own is not None and not own.low <= row[name] <= own.high:
-                raise Problem(
+            limit = declared.get(name)
+            if limit is not None and not limit.low <= row[name] <= limit.high:
+                raise HardcaseError(
                     f"{path}, line {number}: {key} is {row[name]:g}, outside what is declared "
-                    f"({name} = {own}).",
+                    f"({name} = {limit}).",
                     fix="a wider range, or none: it is then that of the table",
                 )
         rows.append(row)
@@ -513,7 +525,7 @@ def _cells(path: Path) -> list[tuple[int, list[str]]]:
         reader = csv.reader(read_text(path, most=LARGEST_TABLE).splitlines())
         return [(reader.line_num, line) for line in reader if line]
     except csv.Error as error:
-        raise Problem(f"the table of conditions {path} cannot be read: {error}.") from error
+        raise HardcaseError(f"the table of conditions {path} cannot be read: {error}.") from error
 
 
 def _spanned(name: str, rows: tuple[Mapping[str, float], ...]) -> DeclaredRange:

@@ -1,20 +1,20 @@
-"""Which conditions cost most: by how much the failure rate falls with one held at neutral.
+"""Which conditions cost most: by how much the failure rate falls with a condition held at neutral.
 
-The effect of a condition is a *net* one. Holding it at neutral repairs some samples and breaks
+The effect of a condition is a *net* effect. Holding it at neutral repairs samples and breaks
 others, often as many, so failing samples alone would make every condition look costly. Samples that
-fail are all evaluated again with the condition at neutral. Of those that pass, the ones nearest to
-the boundary are all evaluated again, since nearly all that newly fail are among them; of the others
-one per image, chosen at random and weighed by how many it stands for. The mean over samples of
+fail are all evaluated again with the condition at neutral. Of those that pass, the samples nearest
+to the boundary are all evaluated again, since nearly all that newly fail are among them; of the
+others a random sample per image, weighted by how many it represents. The mean over samples of
 
     F (1 - N) - (1 - F) B N / q
 
 is then unbiased: F says whether a sample fails, N whether it does with the condition at neutral, B
-whether it was chosen, and q how likely that was. With one chosen sample per image the figure of an
-image lies between -1 and 1, as the effect itself does, so that an interval needs no wider range.
-Images (of claims: the images that they are about) are the units.
+whether it was chosen, and q how likely that was. With a single chosen sample per image the figure
+of an image lies between -1 and 1, as the effect itself does, so that an interval needs no wider
+range. Images (of claims: the images that they are about) are the units.
 
     table = effects_of_shard(model, shard, box, seed=..., failed=..., margins=...)   # in any worker
-    found = effects(tables)                                                          # once
+    result = effects(tables) # once
 
 A shard's table follows from its arguments alone. It costs about 1.3 queries per image and condition
 where a fortieth of the samples fails.
@@ -71,7 +71,7 @@ class EffectTable:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """By how much the failure rate falls if one condition is held at neutral.
+    """By how much the failure rate falls if a condition is held at neutral.
 
     Args:
         condition: The name of the condition.
@@ -117,16 +117,16 @@ def effects_of_shard(
     Args:
         model: The model.
         shard: Images that were measured under the samples of `box` by this seed.
-        box: The declared conditions. Of a single one nothing is evaluated: its effect is the
+        box: The declared conditions. Of a single condition nothing is evaluated: its effect is the
             robustness gap.
         seed: The run's seed.
         failed: Which samples of each image failed.
-        margins: By how much another class led the label in each sample, in logits; below 0 where
+        margins: The lead of another class over the label in each sample, in logits; below 0 where
             the sample passed. None where the model answers by labels alone: every sample is then
             evaluated again.
-        near: Passing samples whose margin is not below this one are all evaluated again; by
-            default the nearest twentieth of this shard's. What is given here changes how precise
-            the estimate is, never what it estimates.
+        near: Passing samples whose margin is at least `near` are all evaluated again; by
+            default the nearest twentieth of this shard's. This choice changes how precise the
+            estimate is, never what it estimates.
         rows: Images that are rendered at once on a CPU; changes no result.
     """
     names = tuple(box.conditions.ranges)
@@ -160,7 +160,7 @@ def effects_of_shard(
 
 
 def near_margin(failed: Bool[Tensor, "n k"], margins: Float[Tensor, "n k"]) -> float:
-    """Return the margin from which on a passing sample is one of the nearest twentieth."""
+    """Return the margin from which on a passing sample is in the nearest twentieth."""
     passing = margins[~failed]
     if not len(passing):
         return 0.0
@@ -175,12 +175,12 @@ def weights_of_samples(
     *,
     near: float | None = None,
 ) -> Float[Tensor, "n k"]:
-    """Return for how many samples each one stands: 0 where it is not evaluated again.
+    """Return the weight of each sample: how many it represents; 0 where it is not evaluated again.
 
     Args:
         failed: Which samples failed.
-        margins: By how much another class led the label; None: every sample stands for itself.
-        draw: A uniform number for each sample, by which one of the far ones is chosen.
+        margins: The lead of another class over the label; None: every sample has weight 1.
+        draw: A uniform number for each sample, which chooses among the far samples.
         near: Passing samples from this margin on stand for themselves.
     """
     if margins is None:
@@ -202,7 +202,7 @@ def differences(
 
     Args:
         failed: Which samples failed.
-        weight: For how many samples each one stands.
+        weight: How many samples each represents.
         again: Whether those with a weight failed again with the condition at neutral.
     """
     change = torch.zeros_like(weight)
@@ -214,7 +214,7 @@ def effects(tables: Sequence[EffectTable], *, level: float = 0.95) -> list[Effec
     """Return the effects of all conditions over all shards, the largest first.
 
     Args:
-        tables: What `effects_of_shard` made of every shard.
+        tables: The results of `effects_of_shard` for every shard.
         level: How sure the intervals of all conditions are together (Bonferroni).
     """
     if not tables or not tables[0].difference:
@@ -226,4 +226,4 @@ def effects(tables: Sequence[EffectTable], *, level: float = 0.95) -> list[Effec
         values = difference.double().numpy()
         low, high = bounded_mean_interval(values, -1.0, 1.0, level=each, clusters=table.image)
         effects.append(Effect(name, float(np.mean(values)), low, high))
-    return sorted(effects, key=lambda one: -one.value)
+    return sorted(effects, key=lambda effect: -effect.value)

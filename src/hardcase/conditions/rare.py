@@ -16,8 +16,8 @@ from torch import Tensor
 
 from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.risk import (
+    OnProgress,
     RiskTable,
-    Tell,
     answered,
     iter_shards,
     logits_under_conditions,
@@ -25,7 +25,7 @@ from hardcase.conditions.risk import (
     seeds_of,
 )
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, keys_of
 from hardcase.statistics import Bounds, log_interval
 from hardcase.tensors import margin, per_row
@@ -40,7 +40,7 @@ REPEATS = 20
 MOVES = 8
 """Steps of the random walk at each level."""
 STALLS = 4
-"""Rounds in which particles that are all alike may move before they are given up."""
+"""Rounds in which identical particles may move before the run of splitting ends."""
 FAILING = torch.finfo(torch.float32).max
 """The level that failing scores alone exceed."""
 DONE = torch.inf
@@ -103,8 +103,8 @@ def _halving(scores: Float[Tensor, "c p"]) -> Float[Tensor, " c"]:
     # Saturated networks give many particles exactly one score. Where the median is such a plateau,
     # nobody exceeds it; the level goes just below, and the plateau itself passes.
     below = torch.where(scores < level[:, None], scores, -torch.inf).amax(1)
-    too_few = (scores > level[:, None]).sum(1) < half // 4
-    level = torch.where(too_few & below.isfinite(), below, level)
+    sparse = (scores > level[:, None]).sum(1) < half // 4
+    level = torch.where(sparse & below.isfinite(), below, level)
     return torch.where(ranked[:, half].isinf(), FAILING, level)
 
 
@@ -119,7 +119,7 @@ def split(
 ) -> Float[Tensor, " c"]:
     """Return an unbiased estimate of the chance of an infinite score, for every key of `rng`.
 
-    Splitting at given levels (P. Del Moral, "Feynman-Kac Formulae", 2004, theorem 7.4.2: the
+    Splitting at fixed levels (P. Del Moral, "Feynman-Kac Formulae", 2004, theorem 7.4.2: the
     product of the shares that pass each level is unbiased however little the random walk moves).
     Levels chosen by the particles themselves (A. Guyader, N. Hengartner, E. Matzner-Løber, Applied
     Mathematics and Optimization 64, 2011) bias it where a moved copy resembles its source.
@@ -156,8 +156,8 @@ def _raise(
     rng: Rng,
     moves: int,
 ) -> None:
-    """Replace, in some chains, particles that do not exceed the level by copies of others, and move
-    all of them above it.
+    """Replace, in the chosen chains, particles that do not exceed the level by copies of others,
+    and move all of them above it.
     """
     particles = g.shape[1]
     lost = scores[rows] <= level[rows, None]
@@ -233,7 +233,7 @@ def measure_rare(
     *,
     repeats: int = REPEATS,
     seed: int = 0,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> RareTable:
     """Estimate the failing volume of images none of whose random samples failed.
 
@@ -244,18 +244,20 @@ def measure_rare(
         table: Their failure rate.
         repeats: Independent estimates per image, from which the interval follows.
         seed: Everything random follows from it and from the names of the images.
-        tell: Told how many images are done.
+        on_progress: Called with how many images are done.
 
     Raises:
-        Problem: If the failure rate is of other images, or there are fewer than 20 repeats.
+        HardcaseError: If the failure rate is of other images, or there are fewer than 20 repeats.
     """
     if repeats < REPEATS:
-        raise Problem(f"{repeats} repeats are too few for an interval.", fix=f"repeats={REPEATS}")
+        raise HardcaseError(
+            f"{repeats} repeats are too few for an interval.", fix=f"repeats={REPEATS}"
+        )
     if len(table) != len(images):
-        raise Problem(f"the failure rate of {len(table)} images is given for {len(images)}.")
+        raise HardcaseError(f"the failure rate of {len(table)} images is given for {len(images)}.")
     names = list[str]()
     volumes = list[Tensor]()
-    for before, shard in iter_shards(images, seeds_at_once(subject, repeats), tell):
+    for before, shard in iter_shards(images, seeds_at_once(subject, repeats), on_progress):
         never = (table.failing[before : before + len(shard)] == 0).nonzero().squeeze(1)
         if len(never):
             chosen = shard.take(never)
@@ -288,5 +290,5 @@ def _volumes(
 
     size = box.normals + 1
     levels = find_levels(lambda g, image: score(g, image * repeats), size, pilot)
-    found = split(score, size, rng, levels.repeat_interleave(repeats, 0))
-    return found.reshape(len(images), repeats).cpu()
+    estimate = split(score, size, rng, levels.repeat_interleave(repeats, 0))
+    return estimate.reshape(len(images), repeats).cpu()

@@ -3,12 +3,12 @@
 At most three limits on declared conditions, such as "bend over 2 %, fading over 20 %", are *chosen*
 on the samples of the open images, and the failure rate inside them is *measured* on fresh samples
 of the reserved images, which chose nothing. So the choice may search as widely as it likes, and the
-bound of the rate holds all the same. Nothing is told unless the rate inside is above the overall
-one on the reserved images.
+bound of the rate holds all the same. No region is reported unless the rate inside is above the
+overall rate on the reserved images.
 
     region = choose_region(box, ids, failed, seed=...)                                   # once
     table = region_of_shard(model, shard, box, region, seed=..., failed=...)    # in any worker
-    found = worst_region(region, tables)                                                 # once
+    result = worst_region(region, tables) # once
 
 The search is bump hunting in the sense of J. H. Friedman and N. I. Fisher, "Bump hunting in
 high-dimensional data", Statistics and Computing 9, 1999, with ends at quarters of declared ranges
@@ -60,14 +60,14 @@ SAMPLES = 4
 SPARE = 3
 """How many times as many samples are expected inside the region as are needed."""
 HARDEST = 0.1
-"""Share of the samples that count as hard where margins are known."""
+"""Share of the samples that count as hard where margins are available."""
 EXAMPLES = 6
 """Failing samples in the region that are named to be shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One end of a region.
+    """A limit of a region.
 
     Args:
         condition: The declared condition.
@@ -139,7 +139,7 @@ class WorstRegion:
     Args:
         region: The region.
         value: The rate.
-        low: Its lower bound, one-sided, 95 %.
+        low: Its lower 95 % bound.
         overall: The rate of the same images under all declared conditions.
         images: How many images.
     """
@@ -184,11 +184,12 @@ def choose_region(
         ids: Names of the measured images; reserved ones are left out here.
         failed: Which of their samples failed.
         seed: The run's seed.
-        margins: By how much another class led the label in each sample, in logits. Few samples fail
-            where the rate is low, and most of them are of few images. So the region is then chosen
-            by the tenth of the samples whose margins exceed those of their image's others most.
+        margins: The lead of another class over the label in each sample, in logits. Where the rate
+            is low, failing samples are rare, and most of them belong to a handful of images. So the
+            region is then chosen by the tenth of the samples whose margins exceed those of their
+            image's others most.
         unmodified: Which images the model misreads as they are; they are no good examples.
-        claims: Whether rows are claims, of which several may be about one image.
+        claims: Whether rows are claims; an image may have more than a single claim.
     """
     held = reserved([image_of(name) for name in ids] if claims else ids)
     rows = (~held).nonzero().squeeze(1)
@@ -198,6 +199,8 @@ def choose_region(
         return None
     samples = samples_of(box, names, failed.shape[1], seed=seed)
     z = samples.z.flatten(0, 1)
+    # The region is chosen on open images only and measured on the reserved ones: a choice by the
+    # same images would make every region look worse than it is.
     hard = failed if margins is None else _hard(failed, margins[rows])
     limits = _best_limits(box, z, hard.flatten())
     if not limits:
@@ -283,8 +286,8 @@ def worst_region(region: Region | None, tables: Sequence[RegionTable]) -> WorstR
     """Return how often reserved images fail in a region; None where not more often than overall.
 
     Args:
-        region: What `choose_region` chose; None where it found none.
-        tables: What `region_of_shard` made of every shard.
+        region: The result of `choose_region`; None: no region.
+        tables: The results of `region_of_shard` for every shard.
     """
     table = joined_tables(tables) if tables else None
     if region is None or table is None or not len(table.id):
@@ -304,8 +307,8 @@ def worst_region(region: Region | None, tables: Sequence[RegionTable]) -> WorstR
 def _hard(failed: Bool[Tensor, "n k"], margins: Float[Tensor, "n k"]) -> Bool[Tensor, "n k"]:
     """The tenth of the samples that are hardest in comparison with their image's others.
 
-    Of margins that take few values, as those of labels alone, many share the last place: then only
-    what is harder than that, and where nothing is, what failed.
+    Margins with only two or three values, as those of labels alone, have many ties at the last
+    place: then only harder samples, and if there are none, the failing samples.
     """
     finite = margins.double().nan_to_num(posinf=1e6, neginf=-1e6)
     above = finite - finite.mean(1, keepdim=True)
@@ -326,7 +329,7 @@ def _best_limits(
     limits = [limit for name in box.conditions.ranges for limit in _limits(box, name)]
     severities = {name: _severity(box, z, name) for name in box.conditions.ranges}
     single = torch.stack(
-        [_reaches(severities[one.condition], one.side, one.share) for one in limits]
+        [_reaches(severities[limit_.condition], limit_.side, limit_.share) for limit_ in limits]
     ).double()  # counts are products of matrices
     hits = hard.double()
     best: tuple[tuple[int, ...], float] = (
@@ -368,7 +371,7 @@ def _lower(hits: Tensor, total: Tensor) -> Tensor:
 
 
 def _limits(box: ConditionBox, name: str) -> list[Limit]:
-    """All limits that a region may have on one condition."""
+    """All limits that a region may have on a condition."""
     declared = box.conditions.ranges[name]
     neutral = DECLARABLE[name].neutral
     down = neutral - declared.low
@@ -388,16 +391,16 @@ def _limits(box: ConditionBox, name: str) -> list[Limit]:
 
 
 def _columns(box: ConditionBox, name: str) -> list[int]:
-    """The columns that say how far a condition goes; of a field one stands for all."""
+    """The columns that hold the amount of a condition; of a field a single column for all."""
     fields = [field.start for field in box.fields if box.owner[field.start] == name]
     columns = [i for i, owner in enumerate(box.owner) if owner == name and box.counts[i]]
     return fields or columns
 
 
 def _severity(box: ConditionBox, z: Float[Tensor, "m d"], name: str) -> Float[Tensor, " m"]:
-    """How far each code goes in one condition: 1 and -1 at the ends of its declared range.
+    """The amount of a condition in each code: 1 and -1 at the ends of its declared range.
 
-    Of a condition of several numbers, such as a shift, the greatest size.
+    Of a condition with more numbers, such as a shift, the greatest size.
     """
     columns = _columns(box, name)
     for field in box.fields:

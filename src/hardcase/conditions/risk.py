@@ -3,7 +3,7 @@
 All images count, also those that the model misreads as they are. Failing is what the answer says:
 another class than the label has the largest output, or an output is no number. Samples of
 different images are independent, so the images are the units of every interval. A t interval
-would be far too narrow: where one image in a hundred carries most of the failures, fifty images
+would be far too narrow: where 1 % of the images carry most of the failures, fifty images
 usually show none of them.
 """
 
@@ -31,7 +31,7 @@ from hardcase.campaign.claims import (
 )
 from hardcase.conditions.box import ConditionBox
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, keys_of
 from hardcase.statistics import Bounds, bounded_mean_interval
 from hardcase.tensors import (
@@ -54,9 +54,9 @@ __all__ = [
 SAMPLES = 4
 """Random conditions per image. More tell little: beyond four, the images are the limit."""
 MAX_SAMPLES = 64
-"""Samples of an image, at most: a bit of one number for each."""
+"""Samples of an image, at most: a bit of a single number for each."""
 SHOWN = 60
-"""Failing images that are kept to be looked at: a random choice of all failing draws."""
+"""Failing images that are stored for inspection: a random choice of all failing draws."""
 ROWS = 512
 """Images that are rendered and answered at once, ..."""
 TOGETHER = 2**22
@@ -65,20 +65,20 @@ LANES = 2
 """Tiles that a device renders and answers side by side: changing images waits for memory while
 another tile's network computes."""
 DEVICE_SEEDS = 256
-"""Seeds that are asked about at once on a GPU."""
-Tell = Callable[[int, int], None]
-"""Told how many seeds of how many are done."""
+"""Seeds per call on a GPU."""
+OnProgress = Callable[[int, int], None]
+"""Called with how many seeds are done, and with their total."""
 
 
 class Answers(NamedTuple):
-    """What a model says of some images.
+    """The answers of a model on images.
 
     Args:
         failed: Whether each answer is another than the label, or no number.
         predicted: The answers.
         tied: Whether the label shares the largest output with another class, so that the order of
             the outputs decides.
-        margin: By how much another class leads the label, in outputs; below 0 where it does not.
+        margin: The lead of another class over the label, in outputs; below 0 where the label leads.
     """
 
     failed: Bool[Tensor, " m"]
@@ -99,7 +99,7 @@ class RiskTable:
         clean_tied: Whether that is a tie.
         failed: Which samples failed.
         tied: Which samples are ties.
-        margin: By how much another class leads the label in each sample.
+        margin: The lead of another class over the label in each sample.
         shown_seed: Images of a random choice of failing samples.
         shown_z: Their codes.
         shown_pattern: What their random patterns follow from.
@@ -107,8 +107,8 @@ class RiskTable:
         least_z: The failing sample of each image that lies in the smallest box; 0 where none
             failed.
         least_pattern: What its random patterns follow from.
-        image: The image of each row, where rows are claims; claims about one image stand and
-            fall together.
+        image: The image of each row, where rows are claims; claims about the same image stand
+            and fall together.
     """
 
     id: tuple[str, ...]
@@ -163,7 +163,7 @@ class RiskTable:
         return excess
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures of one model: its failure rate, with and without the conditions."""
+        """Return the figures of a model: its failure rate, with and without the conditions."""
         return {
             **rate_of(self.shares, self.image),
             "failing": int(self.failed.sum()),
@@ -194,7 +194,7 @@ def measure_risk(
     samples: int = SAMPLES,
     seed: int = 0,
     rows: int = ROWS,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> RiskTable:
     """Ask a model about every image, unmodified and under random samples of declared conditions.
 
@@ -205,19 +205,21 @@ def measure_risk(
         samples: Conditions per image; the first of many are those of fewer.
         seed: Everything random follows from it and from the names of the images.
         rows: Images that are rendered at once on a CPU; changes no result.
-        tell: Told how many images are done.
+        on_progress: Called with how many images are done.
 
     Raises:
-        Problem: If there are no images, or the number of samples is none from 1 to 64.
+        HardcaseError: If there are no images, or the number of samples is none from 1 to 64.
     """
     if len(images) == 0:
-        raise Problem("a failure rate needs images.")
+        raise HardcaseError("a failure rate needs images.")
     if not 1 <= samples <= MAX_SAMPLES:
-        raise Problem(f"{samples} samples per image.", fix=f"samples from 1 to {MAX_SAMPLES}")
+        raise HardcaseError(f"{samples} samples per image.", fix=f"samples from 1 to {MAX_SAMPLES}")
     table = joined_tables(
         [
             measure_shard(subject, shard, box, samples, seed, rows=rows, offset=before)
-            for before, shard in iter_shards(images, seeds_at_once(subject, samples, rows), tell)
+            for before, shard in iter_shards(
+                images, seeds_at_once(subject, samples, rows), on_progress
+            )
         ]
     )
     shown = table.shown_pattern.argsort(stable=True)[:SHOWN]
@@ -227,20 +229,22 @@ def measure_risk(
 
 
 def seeds_at_once(subject: Model, samples: int, rows: int = ROWS) -> int:
-    """Return how many images are asked about at once: on a device, whose calls have one size, as
+    """Return how many images are classified at once: on a device, whose calls have a fixed size, as
     many as leave no call nearly empty.
     """
     return max(rows // samples, 1) if steady(subject.device) else DEVICE_SEEDS
 
 
-def iter_shards(images: ImageSet, size: int, tell: Tell | None) -> Iterator[tuple[int, Images]]:
+def iter_shards(
+    images: ImageSet, size: int, on_progress: OnProgress | None
+) -> Iterator[tuple[int, Images]]:
     """Yield each shard with the number of images before it, and tell when it is done."""
     done = 0
     for shard in images.shards(size):
         yield done, shard
         done += len(shard)
-        if tell is not None:
-            tell(done, len(images))
+        if on_progress is not None:
+            on_progress(done, len(images))
 
 
 def measure_shard(
@@ -253,7 +257,7 @@ def measure_shard(
     rows: int = ROWS,
     offset: int = 0,
 ) -> RiskTable:
-    """Return what happens to some images; `offset` others came before."""
+    """Return the outcomes of images; `offset` others came before."""
     device = subject.device
     x = from_bytes(shard.x.to(device))  # bytes are a quarter of what their numbers are
     claims = {name: column.to(device) for name, column in claim_context(shard.context).items()}
@@ -305,7 +309,7 @@ T = TypeVar("T")
 
 
 def joined_tables(parts: Sequence[T]) -> T:
-    """Tables of several shards as one: names and rows of tensors one after the other."""
+    """Concatenate the tables of shards: names, and rows of tensors."""
 
     def joined(values: Sequence[Any]) -> Any:
         first = values[0]
@@ -392,15 +396,15 @@ def logits_under_conditions(
 
 
 def rows_together(shape: Sequence[int]) -> int:
-    """How many images of this shape a CPU changes at once, in whole tiles: dozens of copies of all
-    of them are in memory meanwhile.
+    """Return how many images of this shape a CPU changes at once, in tiles: changing them takes
+    dozens of copies.
     """
     return max(1, TOGETHER // math.prod(shape) // TILE) * TILE
 
 
 def _calls(count: int, tile: int | None, rows: int) -> Iterator[slice]:
-    """The rows of each call: so many on a CPU; on a device several tiles side by side while there
-    are as many left, then one by one.
+    """The rows of each call: a fixed number on a CPU; on a device tiles side by side while enough
+    are left, then single tiles.
     """
     if not tile:
         return chunks(count, rows)

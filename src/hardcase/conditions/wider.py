@@ -7,7 +7,8 @@ it was measured, so that the rates of several widths differ by the widths alone.
     table = wider_of_shard(model, shard, box, seed=...)   # in any worker
     rates = wider(tables)                                 # once
 
-One sample per image tells most for a given number of queries: the images are the units.
+A single sample per image is most informative for a fixed number of queries: the images are the
+units.
 """
 
 from __future__ import annotations
@@ -149,5 +150,5 @@ def stretched(box: ConditionBox, z: Float[Tensor, "m d"], scale: float) -> Float
 
 
 def _factor(scale: float, declared: float, possible: float) -> float:
-    """How many times as far one side of a range can go."""
+    """How many times as far a side of a range can go."""
     return min(scale, possible / declared) if declared > 0 else 1.0

@@ -1,7 +1,7 @@
 """How little of the declared conditions makes a model fail, and how many images fail at worst.
 
 A search in boxes whose scale is halved, then a bisection along the ray to the unchanged image.
-What is found is an upper bound of the least scale: a better search could find less.
+The result is an upper bound of the least scale: a better search could lower it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.campaign.in_memory import Searched, search
+from hardcase.campaign.in_memory import SearchResult, search
 from hardcase.conditions.box import ConditionBox, condition_box
 from hardcase.conditions.declared import Conditions
 from hardcase.conditions.risk import (
+    OnProgress,
     RiskTable,
-    Tell,
     answered,
     iter_shards,
     joined_tables,
@@ -28,7 +28,7 @@ from hardcase.conditions.risk import (
     seeds_of,
 )
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.searches.black_box import Evolution
@@ -84,12 +84,12 @@ def bisected(
 
 @dataclass(frozen=True, slots=True)
 class WorstCase:
-    """The least scale of the declared conditions at which each image was made to fail.
+    """The least scale of the declared conditions at which a search made each image fail.
 
     Args:
         id: Names of the images.
-        least: By how it was found (``gradients``, ``queries``, ``draws``): the least scale of each
-            image, infinite where none was found. 0 where the model misreads the unchanged image.
+        least: By kind of search (``gradients``, ``queries``, ``draws``): the least scale of each
+            image, infinite without a failure. 0 where the model misreads the unchanged image.
         alone: The same for each condition alone: in steps for a single coordinate, else by
             gradients.
         z: Codes of the least failing conditions.
@@ -102,8 +102,8 @@ class WorstCase:
         >>> from hardcase.conditions import condition_box, measure_worst
         >>> from hardcase.testing.toys import toy_images, toy_subject
         >>> box = condition_box(hc.Conditions({"exposure": "±3 stops"}), toy_images(4).shape)
-        >>> found = measure_worst(toy_subject(), toy_images(4), box)
-        >>> bool((found.least_scale > 0).all())
+        >>> worst = measure_worst(toy_subject(), toy_images(4), box)
+        >>> bool((worst.least_scale > 0).all())
         True
     """
 
@@ -119,15 +119,15 @@ class WorstCase:
 
     @property
     def least_scale(self) -> Float[Tensor, " n"]:
-        """The least of all that was found, per image; infinite where nothing was.
+        """The least scale of all searches, per image; infinite without a failure.
 
-        A failure by one condition alone lies in the box of all, so it counts too.
+        A failure by a single condition lies in the box of all, so it counts too.
         """
         return torch.stack([self.searched, *self.alone.values()]).amin(0)
 
     @property
     def searched(self) -> Float[Tensor, " n"]:
-        """The least that was found in the box of all conditions, where `z` is."""
+        """The least scale in the box of all conditions, at `z`."""
         return torch.stack(list(self.least.values())).amin(0)
 
     @property
@@ -155,7 +155,7 @@ class WorstCase:
 
     def doubling(self) -> list[dict[str, Any]]:
         """Return the share of images that fail with an eighth, a quarter, half and all of the
-        questions: where it still rises, more would be found.
+        queries: where it still rises, a longer search would add failures.
         """
         most = int(self.queries.max())
         broken = self.searched <= 1
@@ -218,12 +218,12 @@ def measure_worst(
     gradients: int = GRADIENTS,
     queries: int = QUERIES,
     alone: bool = True,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> WorstCase:
     """Search the declared conditions for the least that makes a model fail, image by image.
 
     Adam on the logit margin in boxes of halved scales, from the unchanged image and, where the
-    whole box shows no failure, once from elsewhere; an evolution strategy by queries alone; the
+    full box shows no failure, once from another start; an evolution strategy by queries alone; the
     failing draws of the risk and what made other models fail. Each failure is followed back toward
     the unchanged image.
 
@@ -232,26 +232,26 @@ def measure_worst(
         images: All images; those that it misreads unchanged have the least scale 0.
         box: The declared conditions for images of this shape.
         table: The risk of the same model on the same images: its failing draws are tried too.
-        others: What was found of other models on the same images: it is tried too. Compare models
-            only by figures for which each was given the others'.
+        others: Failures of other models on the same images: they are tried too. Compare models
+            only by figures for which each tried the failures of the others.
         seed: Everything random follows from it and from the names of the images.
         gradients: Gradients per image and box.
         queries: Queries per image and box of the search without gradients; 0: none, unless the
             model has no gradients.
         alone: Search each condition alone, too.
-        tell: Told how many images are done.
+        on_progress: Called with how many images are done.
 
     Raises:
-        Problem: If there are no images, or `table` or `others` are about others.
+        HardcaseError: If there are no images, or `table` or `others` are about others.
     """
     if len(images) == 0:
-        raise Problem("a worst case needs images.")
+        raise HardcaseError("a worst case needs images.")
     sizes = [len(other) for other in others] + ([] if table is None else [len(table)])
     for size in sizes:
         if size != len(images):
-            raise Problem(f"failing conditions of {size} images are given for {len(images)}.")
+            raise HardcaseError(f"failing conditions of {size} images are given for {len(images)}.")
     parts = list[WorstCase]()
-    for before, shard in iter_shards(images, SHARD, tell):
+    for before, shard in iter_shards(images, SHARD, on_progress):
         rows = slice(before, before + len(shard))
         tried = list[tuple[str, Failing]]()
         if table is not None:
@@ -283,7 +283,7 @@ def most_questions(subject: Model, box: ConditionBox) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _ShardSearch:
-    """The search of some images."""
+    """The search of a shard of images."""
 
     subject: Model
     images: Images
@@ -296,17 +296,17 @@ class _ShardSearch:
         origin = seeds_of(self.images, self.box, self.subject.device)
         wrong = self._failing(origin, origin.z, torch.zeros_like(origin.y))
         right = (~wrong).nonzero().squeeze(1).cpu()
-        found = dict[str, Failing]()
+        failing = dict[str, Failing]()
         graded = self.subject.offers == "gradients"
         if graded:
-            found["gradients"], queries_spent = self._climbed(self.box, right, gradients, ROUNDS)
+            failing["gradients"], queries_spent = self._climbed(self.box, right, gradients, ROUNDS)
         if queries or not graded:
             evolution = Evolution(pairs=5, spread=0.3, growth=1.5, most=1.0, bisections=0)
             budget = Budget(queries=queries or QUERIES)
-            found["queries"], more = self._narrowed(self.box, right, evolution, budget, ROUNDS)
+            failing["queries"], more = self._narrowed(self.box, right, evolution, budget, ROUNDS)
             queries_spent = queries_spent if graded else more
-        least = {name: self._least(origin, column, wrong) for name, column in found.items()}
-        codes = [(least[name], *column[:2]) for name, column in found.items()]
+        least = {name: self._least(origin, column, wrong) for name, column in failing.items()}
+        codes = [(least[name], *column[:2]) for name, column in failing.items()]
         for name, column in tried:
             value = self._least(origin, column, wrong)
             codes.append((value, *column[:2]))
@@ -337,14 +337,14 @@ class _ShardSearch:
         bounded = replace(self, box=box)
         origin = seeds_of(self.images, box, self.subject.device)
         if box.size == 1:
-            found = bounded._scanned(origin)
+            failing = bounded._scanned(origin)
         else:
-            found, _ = bounded._climbed(box, right, max(gradients, 1), 0)
-        return bounded._least(origin, found, wrong)
+            failing, _ = bounded._climbed(box, right, max(gradients, 1), 0)
+        return bounded._least(origin, failing, wrong)
 
     def _scanned(self, origin: Seeds) -> Failing:
-        """The first failure on the way to either end of a single coordinate: a few steps are enough
-        there, and not every coordinate has gradients.
+        """The first failure on the way to either end of a single coordinate: a scan
+        of `SCALES` is enough there, and not every coordinate has gradients.
         """
         z = torch.zeros_like(origin.z)
         none = torch.zeros_like(origin.y)
@@ -360,7 +360,8 @@ class _ShardSearch:
     def _climbed(
         self, box: ConditionBox, right: Int[Tensor, " r"], gradients: int, rounds: int
     ) -> tuple[Failing, Int[Tensor, " n"]]:
-        """Failures by gradients: from the unchanged image, then from elsewhere in the whole box."""
+        """Failures by gradients: from the unchanged image, then from another start in the full
+        box."""
         budget = Budget(gradients=gradients)
         adam = AdamAscent(step_size=3.0 / gradients)
         first, queries_spent = self._narrowed(box, right, adam, budget, rounds)
@@ -381,15 +382,15 @@ class _ShardSearch:
         budget: Budget,
         rounds: int,
     ) -> tuple[Failing, Int[Tensor, " n"]]:
-        """A failure of each image in the smallest box in which one was found, and the questions
-        until its first.
+        """A failure of each image in the smallest box with a failure, and the queries until its
+        first.
 
-        Boxes are halved toward the scale at which searches begin to find; the whole box is last.
+        Boxes are halved toward the scale at which searches begin to succeed; the full box is last.
         """
         count = len(self.images)
         z = torch.zeros(count, box.size)
         fails = torch.zeros(count, dtype=torch.bool)
-        asked = torch.zeros(count, dtype=torch.int64)
+        queries = torch.zeros(count, dtype=torch.int64)
         low, high = torch.zeros(count), torch.ones(count)
         for number in range(rounds + 1):
             last = number == rounds
@@ -401,16 +402,16 @@ class _ShardSearch:
             # at most 2^rounds scales, whatever the number of images.
             for scale in sorted(set(middle[open_rows].tolist())):
                 bounded = open_rows[middle[open_rows] == scale]
-                found = self._search(box.scaled(scale), bounded, _scaled(way, scale), budget)
-                asked[bounded] += torch.where(fails[bounded], 0, found.queries.cpu())
-                hit = bounded[found.findings.seed]
-                z[hit], fails[hit], high[hit] = found.findings.code, True, scale
+                failing = self._search(box.scaled(scale), bounded, _scaled(way, scale), budget)
+                queries[bounded] += torch.where(fails[bounded], 0, failing.queries.cpu())
+                hit = bounded[failing.findings.seed]
+                z[hit], fails[hit], high[hit] = failing.findings.code, True, scale
                 low[bounded[~torch.isin(bounded, hit)]] = scale
-        return (z, torch.zeros_like(asked), fails), asked
+        return (z, torch.zeros_like(queries), fails), queries
 
     def _search(
         self, box: ConditionBox, rows: Int[Tensor, " r"], way: Way, budget: Budget
-    ) -> Searched:
+    ) -> SearchResult:
         method = Method(
             space=box,
             search=way,
@@ -426,9 +427,9 @@ class _ShardSearch:
         self, origin: Seeds, failing: Failing, wrong: Bool[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
         """The least scale along the rays to failing codes; they need not fail for this model."""
-        z, pattern, known = (one.to(origin.z.device) for one in failing)
+        z, pattern, failed = (tensor.to(origin.z.device) for tensor in failing)
         gauge = self.box.gauge(z)
-        still = known & self._failing(origin, z, pattern)
+        still = failed & self._failing(origin, z, pattern)
 
         def fails(share: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
             return self._failing(origin, per_row(share, z) * z, pattern, still)
@@ -444,7 +445,7 @@ class _ShardSearch:
         pattern: Int[Tensor, " n"],
         only: Bool[Tensor, " n"] | None = None,
     ) -> Bool[Tensor, " n"]:
-        """Which images the model misreads under a condition each; `only` these are asked."""
+        """Which images the model misreads under a condition each; `only` these are evaluated."""
         fails = torch.zeros(len(z), dtype=torch.bool, device=z.device)
         rows = torch.arange(len(z), device=z.device)
         rows = rows if only is None else rows[only]

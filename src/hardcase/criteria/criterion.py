@@ -28,7 +28,7 @@ from hardcase.criteria.network import (
 )
 from hardcase.criteria.profile import ActivationBatch, Needs, Profile, fit_profile
 from hardcase.criteria.surprise import Likelihood, Mahalanobis, fit_notes
-from hardcase.errors import Problem, choice, guarded
+from hardcase.errors import HardcaseError, choice, guarded
 from hardcase.randomness import Rng
 from hardcase.registry import Option, explain, options_of
 from hardcase.tensors import from_bytes, steady
@@ -59,7 +59,7 @@ SHARED = {
     "lower": "Lower bound; train: the least leave-one-out surprise of training data.",
     "upper": "Upper bound; train: the greatest leave-one-out surprise of training data.",
 }
-"""What arguments of several criteria mean; `criterion` adds them to the docstrings."""
+"""Descriptions of shared arguments; `criterion` adds them to the docstrings."""
 
 
 def criterion(
@@ -90,9 +90,9 @@ def _selecting(make: Callable[..., Any], usual: str) -> Callable[..., Any]:
         return make(select(graph, layers, mode), **options)
 
     *shared, _ = inspect.signature(factory).parameters.values()
-    _, *own = inspect.signature(make).parameters.values()
+    _, *parameters = inspect.signature(make).parameters.values()
     update_wrapper(factory, make)
-    setattr(factory, "__signature__", inspect.Signature([*shared, *own]))  # noqa: B010
+    setattr(factory, "__signature__", inspect.Signature([*shared, *parameters]))  # noqa: B010
     factory.__annotations__ = {**make.__annotations__, "layers": str, "mode": Mode}
     return factory
 
@@ -191,12 +191,12 @@ class Measure:
     def pull(self, probe: Probe) -> Scores:
         """How near each row is to what `choose` aimed it at: differentiable, higher is nearer."""
         prefix = f"{self.name}/"
-        own = [key for key in probe.targets if key.startswith(prefix)]
-        targets = {key.removeprefix(prefix): probe.targets[key] for key in own}
+        keys = [key for key in probe.targets if key.startswith(prefix)]
+        targets = {key.removeprefix(prefix): probe.targets[key] for key in keys}
         try:
             return self.rule.pull(ActivationBatch.of(probe), targets, self.memory)
         except KeyError as error:
-            raise Problem(
+            raise HardcaseError(
                 f"criterion {self.name!r} is followed, but no target was chosen for it.",
                 fix="the criterion among the guides",
             ) from error
@@ -257,7 +257,7 @@ CONVENTIONS: Mapping[str, str] = {
     "kmnc:layers=activated-softmax,cuts=closed,constant=all,"
     "nbc:layers=activated-softmax,count=both,snac:layers=activated-softmax",
 }
-"""What known tools count, so that a published number can be compared: lists of criteria as
+"""Conventions of published tools, so that published numbers can be compared: lists of criteria as
 ``--criteria`` takes them. An option that a convention does not name keeps our default, a criterion
 that it does not name is refused. The facts are those of the tools' code.
 """
@@ -265,11 +265,11 @@ that it does not name is refused. The facts are those of the tools' code.
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A criterion by name, and the options that were given.
+    """A criterion by name, and its explicit options.
 
     Args:
         name: The criterion's name.
-        options: The options that were given.
+        options: The explicit options.
     """
 
     name: str
@@ -278,8 +278,8 @@ class Spec:
     def __str__(self) -> str:
         texts = {key: str(value) for key, value in self.options.items()}
         texts |= {key: str(v).lower() for key, v in self.options.items() if isinstance(v, bool)}
-        given = ",".join(f"{key}={text}" for key, text in texts.items())
-        return f"{self.name}:{given}".removesuffix(":")
+        options = ",".join(f"{key}={text}" for key, text in texts.items())
+        return f"{self.name}:{options}".removesuffix(":")
 
 
 def parse(text: str | Spec) -> Spec:
@@ -287,10 +287,10 @@ def parse(text: str | Spec) -> Spec:
 
     Args:
         text: ``name`` or ``name:option=value,option=value``; the name may be ``file.py:factory``.
-            A `Spec` is given back.
+            A `Spec` is returned unchanged.
 
     Raises:
-        Problem: For an unknown name, option or value; it lists the choices.
+        HardcaseError: For an unknown name, option or value; it lists the choices.
 
     Example:
         >>> from hardcase.criteria.criterion import parse
@@ -300,17 +300,17 @@ def parse(text: str | Spec) -> Spec:
     if isinstance(text, Spec):
         return text
     name, rest = _divided(text.strip())
-    known = options_of(registry.resolve("criterion", name))
+    declared = options_of(registry.resolve("criterion", name))
     options = dict[str, str | int | float | bool]()
     for piece in filter(None, rest.split(",")):
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not equals:
-            raise Problem(
+            raise HardcaseError(
                 f"option {piece!r} of criterion {name!r} has no value.", fix=f"{name}:{piece}=..."
             )
-        if key not in known:
-            raise choice(f"option of criterion {name!r}", key, list(known))
-        options[key] = _value(f"{name}:{key}", known[key], value)
+        if key not in declared:
+            raise choice(f"option of criterion {name!r}", key, list(declared))
+        options[key] = _value(f"{name}:{key}", declared[key], value)
     return Spec(name, options)
 
 
@@ -323,7 +323,9 @@ def parse_list(text: str) -> list[Spec]:
         else:
             texts.append(piece)
     if not texts:
-        raise Problem("no criterion was named.", f"known: {', '.join(registry.parts('criterion'))}")
+        raise HardcaseError(
+            "no criterion was named.", f"known: {', '.join(registry.parts('criterion'))}"
+        )
     return [parse(text) for text in texts]
 
 
@@ -337,18 +339,18 @@ def names(specs: Sequence[Spec]) -> list[str]:
 
 
 def settings(spec: Spec, convention: str = "default") -> dict[str, Any]:
-    """All options of a criterion: those given, then the convention's, then the defaults."""
+    """All options of a criterion: explicit ones, then the convention's, then the defaults."""
     implied = conventional(convention).get(spec.name)
     if implied is None and convention != "default":
-        raise Problem(
+        raise HardcaseError(
             f"convention {convention!r} says nothing about {spec.name!r}.",
             f"it defines: {', '.join(conventional(convention))}",
             fix="--convention default",
         )
-    known = options_of(registry.resolve("criterion", spec.name))
+    declared = options_of(registry.resolve("criterion", spec.name))
     return {
         key: spec.options.get(key, (implied or {}).get(key, option.default))
-        for key, option in known.items()
+        for key, option in declared.items()
     }
 
 
@@ -363,7 +365,7 @@ def conventional(convention: str) -> dict[str, Options]:
 
 
 def _divided(text: str) -> tuple[str, str]:
-    """The name and the options of a spec; the name of a part of a file has a colon of its own."""
+    """The name and the options of a spec; the name of a part of a file also has a colon."""
     supplied = re.match(r"(.*\.py:\w+)(?::(.*))?$", text)
     if supplied:
         return supplied[1], supplied[2] or ""
@@ -379,7 +381,7 @@ def _value(place: str, option: Option, text: str) -> str | int | float | bool:
     try:
         value: str | int | float | bool = TypeAdapter(kind).validate_python(text)
     except ValidationError as error:
-        raise Problem(
+        raise HardcaseError(
             f"{place}={text} is not a value of the right kind ({kind.__name__}).",
             fix=f"{place.rpartition(':')[2]}={option.default}",
         ) from error
@@ -388,7 +390,7 @@ def _value(place: str, option: Option, text: str) -> str | int | float | bool:
 
 @dataclass(frozen=True)
 class CriterionPlan:
-    """A criterion for a known network, still without training data: what its factory returns.
+    """A criterion for a network, before training data: the result of its factory.
 
     Args:
         selection: The units that it counts.
@@ -410,13 +412,13 @@ def plan(spec: Spec | str, graph: LayerGraph, *, convention: str = "default") ->
     spec = parse(spec)
     supplied = ".py:" in spec.name
     with guarded(f"criterion {spec}") if supplied else nullcontext():
-        made = registry.resolve("criterion", spec.name)(graph, **settings(spec, convention))
-    if isinstance(made, CriterionPlan):
-        return made
-    if isinstance(made, Rule):
-        return CriterionPlan(made.selection, lambda _: made)
-    raise Problem(
-        f"criterion {spec.name} returned {type(made).__name__}; it must return a Rule or a Plan."
+        part = registry.resolve("criterion", spec.name)(graph, **settings(spec, convention))
+    if isinstance(part, CriterionPlan):
+        return part
+    if isinstance(part, Rule):
+        return CriterionPlan(part.selection, lambda _: part)
+    raise HardcaseError(
+        f"criterion {spec.name} returned {type(part).__name__}; it must return a Rule or a Plan."
     )
 
 
@@ -466,7 +468,7 @@ def build_criteria(
     spec = parse(spec)
     planned = plan(spec, graph, convention=convention)
     if profile is None and (planned.ranges or planned.traces):
-        raise Problem(
+        raise HardcaseError(
             f"criterion {str(spec)!r} needs a profile of training data.",
             "It compares with what training data did to the network.",
             fix="profile=... (training images, or a saved profile)",
@@ -491,12 +493,12 @@ def build_criteria(
 
 
 def _found(rule: Rule) -> dict[str, Any]:
-    """What only training data could tell: bounds, singular classes, and whether images were few."""
-    found = {name: getattr(rule, name) for name in ("lower", "upper") if hasattr(rule, name)}
+    """Notes that need training data: bounds, singular classes, and small samples."""
+    figures = {name: getattr(rule, name) for name in ("lower", "upper") if hasattr(rule, name)}
     model = getattr(rule, "model", None)
     if isinstance(model, Likelihood | Mahalanobis):
-        found |= fit_notes(model)
-    return found
+        figures |= fit_notes(model)
+    return figures
 
 
 # A criterion's `choose` draws an uncovered target for each row (a unit, a corner, a section, a
@@ -542,12 +544,12 @@ KEPT = 2**26
 def specs_of(criteria: str | Sequence[str | Spec]) -> list[Spec]:
     if isinstance(criteria, str):
         return parse_list(criteria)
-    return [parse(one) for one in criteria]
+    return [parse(criterion) for criterion in criteria]
 
 
 def layer_graph(subject: Model, images: Images) -> LayerGraph:
     if not isinstance(subject, Layered):
-        raise Problem(
+        raise HardcaseError(
             f"coverage needs the activations of layers; {subject.name} offers {subject.offers}.",
             fix="a torch model",
         )
@@ -575,17 +577,17 @@ def profile_for(
 
 
 def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
-    """Rows at a time: 512, more on a GPU, fewer where many activations are kept.
+    """Rows at a time: 512, more on a GPU, fewer where many activations are stored.
 
-    What criteria remember of a unit is walked once for all rows.
+    The memory of criteria is walked once a call.
     """
     most = 512
     if not steady(subject.device):
         most = max(256, min(4096, 2**26 // images.x[:1].numel()))
     if all(hasattr(tap, "width") for tap in taps.values()):
-        kept = sum(getattr(tap, "width", 0) for tap in taps.values())
+        width = sum(getattr(tap, "width", 0) for tap in taps.values())
     else:  # another's tap: nobody knows what it keeps
         with torch.no_grad():
-            seen = subject(from_bytes(images.x[:1]).to(subject.device), taps).activations
-        kept = sum(value.shape[1] if value.ndim > 1 else 1 for value in seen.values())
-    return max(16, min(most, KEPT // max(1, kept)) // 16 * 16)
+            activations = subject(from_bytes(images.x[:1]).to(subject.device), taps).activations
+        width = sum(value.shape[1] if value.ndim > 1 else 1 for value in activations.values())
+    return max(16, min(most, KEPT // max(1, width)) // 16 * 16)

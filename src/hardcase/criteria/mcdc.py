@@ -16,7 +16,7 @@ from hardcase.criteria.criterion import CoverageResult, CriterionPlan, criterion
 from hardcase.criteria.memory import Rows
 from hardcase.criteria.network import LayerGraph, Selection, select
 from hardcase.criteria.profile import ActivationBatch
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, stream
 from hardcase.tensors import chunks
 from hardcase.types import State, Targets
@@ -26,7 +26,7 @@ from hardcase.types import State, Targets
 # unit shifts it by a known amount, and the pattern one flip away is found by looking that hash up.
 
 CELLS = 2**22
-"""Entries of the largest table made at a time."""
+"""Entries of the largest table at a time."""
 
 
 def keys_of(width: int) -> Int[Tensor, " s"]:
@@ -61,18 +61,18 @@ class PatternSet:
         return self.of_row.bincount(minlength=len(self.hashes))
 
     def edges(self) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"], Int[Tensor, " e"]]:
-        """All patterns p, q that differ in one unit u, each once: p has it off, q on.
+        """All patterns p, q that differ in a single unit u, each once: p has it off, q on.
 
         At most p·log2(p)/2 of them exist.
         """
         keys = keys_of(self.signs.shape[1])
-        found = [torch.empty(3, 0, dtype=torch.int64)]
+        triples = [torch.empty(3, 0, dtype=torch.int64)]
         for part in chunks(len(self.hashes), max(1, CELLS // max(1, len(keys)))):
             wanted = self.hashes[part, None] + keys
             place = torch.searchsorted(self.hashes, wanted).clamp_max(len(self.hashes) - 1)
             row, unit = ((self.hashes[place] == wanted) & ~self.signs[part]).nonzero(as_tuple=True)
-            found.append(torch.stack([row + part.start, place[row, unit], unit]))
-        low, high, unit = torch.cat(found, 1)
+            triples.append(torch.stack([row + part.start, place[row, unit], unit]))
+        low, high, unit = torch.cat(triples, 1)
         return low, high, unit
 
 
@@ -94,10 +94,12 @@ def groups_of_many(of_row: Int[Tensor, " n"]) -> list[Int[Tensor, "g l"]]:
 
 
 def matches(
-    wanted: Int[Tensor, "m w"], known: Int[Tensor, " n"]
+    wanted: Int[Tensor, "m w"], hashes: Int[Tensor, " n"]
 ) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
-    """Every (row of `wanted`, place in `known`) where the row names that hash."""
-    ordered, order = known.sort(stable=True)
+    """Every (row of `wanted`, place in `hashes`) where the row names that hash."""
+    # A join by sorting: the equal hashes of a wanted one lie between two binary searches, and
+    # `repeat_interleave` lists them without a loop.
+    ordered, order = hashes.sort(stable=True)
     left = torch.searchsorted(ordered, wanted.contiguous())
     right = torch.searchsorted(ordered, wanted.contiguous(), right=True)
     counts = (right - left).flatten()
@@ -122,7 +124,7 @@ Kind = Literal["sign-sign", "value-sign", "sign-value", "value-value"]
 
 @dataclass(frozen=True)
 class LayerPair:
-    """Two neighbouring layers as columns of one matrix."""
+    """Two neighbouring layers as columns of a matrix."""
 
     condition: slice
     decision: slice
@@ -152,6 +154,8 @@ class LayerPair:
         now = self.conditions(values)
         then = self.conditions(anchor)
         flipped = _flipped(now, then)
+        # Every other condition that flips spoils the pair, so it costs what it has moved beyond
+        # zero.
         others = flipped.clamp_min(0).sum(1)
         first = flipped
         if kind.startswith("sign"):  # the condition itself is meant to flip
@@ -182,6 +186,9 @@ def covers(
     kind: Kind, factor: float, ca: Tensor, da: Tensor, cb: Tensor, db: Tensor
 ) -> Bool[Tensor, "e s t"]:
     """For each two inputs a and b: the (condition, decision) pairs they cover."""
+    # The four criteria of Y. Sun, X. Huang, D. Kroening et al. (cited below): by sign, exactly one
+    # condition flips; by value, a condition changes its size and none flips. The same for the
+    # decision.
     flips = (ca > 0) != (cb > 0)
     turned = (da > 0) != (db > 0)
     if kind.startswith("sign"):
@@ -213,10 +220,10 @@ def cover_set(
     # millions.
     counts = patterns.counts()
     if kind.startswith("value"):
-        found = torch.zeros(split.shape, dtype=torch.bool)
+        covered = torch.zeros(split.shape, dtype=torch.bool)
         for table in groups_of_many(patterns.of_row):
-            found |= _cover_alike(kind, factor, conditions, decisions, table)
-        return found, int((counts * (counts - 1) // 2).sum())
+            covered |= _cover_alike(kind, factor, conditions, decisions, table)
+        return covered, int((counts * (counts - 1) // 2).sum())
     low, high, unit = patterns.edges()
     sides = _decision_sides(kind, decisions, patterns)
     hits = torch.zeros(split.shape, dtype=torch.int32)
@@ -251,10 +258,10 @@ def _resized(
 ) -> Bool[Tensor, "e t"]:
     hit = torch.zeros(len(a), sides.shape[2], dtype=torch.bool)
     for most, least in ((sides[0], sides[1]), (sides[2], sides[3])):
-        for one, other in ((a, b), (b, a)):
+        for first, other in ((a, b), (b, a)):
             # The best pair of two groups is the largest of one against the smallest of the other:
             # if these do not reach the factor, no pair does.
-            hit |= (most[one] >= factor * least[other]) & (most[one] > least[other])
+            hit |= (most[first] >= factor * least[other]) & (most[first] > least[other])
     return hit
 
 
@@ -269,8 +276,8 @@ def _cover_alike(
     s = conditions.shape[1]
     t = decisions.shape[1]
     covered = torch.zeros(s, t, dtype=torch.bool)
-    for some in chunks(len(table), max(1, CELLS // (table.shape[1] * t))):
-        index = table[some]
+    for block in chunks(len(table), max(1, CELLS // (table.shape[1] * t))):
+        index = table[block]
         valid = index >= 0
         size = conditions.abs()[index].where(valid[:, :, None], torch.inf)  # g l s
         decided = decisions[index]  # g l t
@@ -323,7 +330,7 @@ def _look_back(
 
 @dataclass(frozen=True)
 class Independence:
-    """Which (condition, decision) pairs some two inputs show to be connected, and how."""
+    """Which (condition, decision) pairs are shown to be connected by a pair of inputs, and how."""
 
     selection: Selection
     splits: tuple[LayerPair, ...]
@@ -342,16 +349,16 @@ class Independence:
         memory.add({name: value.cpu()[good] for name, value in rows.items()})
 
     def gain(self, batch: ActivationBatch, memory: Rows) -> Float[Tensor, " m"]:
-        """How many pairs the row alone would newly cover, together with any row known."""
+        """How many pairs the row alone would newly cover, together with any stored row."""
         rows = self._rows(batch)
-        known = memory.all()
+        stored = memory.all()
         gain = torch.zeros(len(batch))
         good = batch.matrix(self.selection).isfinite().all(1).cpu()
         for split, covered in zip(self.splits, self.covered(memory), strict=True):
-            row, other = self._partners(rows, known, split)
+            row, other = self._partners(rows, stored, split)
             shown = torch.zeros(len(batch), covered.numel(), dtype=torch.int16)
             for part in chunks(len(row), max(1, CELLS // covered.numel())):
-                hit = self._show(split, rows["values"][row[part]], known["values"][other[part]])
+                hit = self._show(split, rows["values"][row[part]], stored["values"][other[part]])
                 shown.index_add_(0, row[part], hit.flatten(1).to(torch.int16))
             gain += ((shown > 0) & ~covered.flatten()).sum(1)
         return gain.where(good, 0).to(batch.device)
@@ -379,7 +386,7 @@ class Independence:
 
     def result(self, memory: Rows) -> CoverageResult:
         cells, qualified = self._digest(memory)
-        covered = sum(int(found.sum()) for found in cells)
+        covered = sum(int(cell.sum()) for cell in cells)
         total = sum(split.cells for split in self.splits)
         detail = {"qualified input pairs": qualified, "inputs": len(memory)}
         return CoverageResult.ratio(covered, total, **detail)
@@ -390,19 +397,19 @@ class Independence:
     def _digest(self, memory: Rows) -> tuple[list[Bool[Tensor, "s t"]], int]:
         """What is covered by the rows so far; rows that came since are worked in."""
         nothing = ([torch.zeros(split.shape, dtype=torch.bool) for split in self.splits], 0)
-        done, found = memory.digest or (-1, nothing)
+        done, cells = memory.digest or (-1, nothing)
         if done < len(memory):
-            found = self._found(memory.all(), done, found)
-            memory.digest = (len(memory), found)
-        return found
+            cells = self._found(memory.all(), done, cells)
+            memory.digest = (len(memory), cells)
+        return cells
 
     def _found(
-        self, rows: State, done: int, known: tuple[list[Tensor], int]
+        self, rows: State, done: int, stored: tuple[list[Tensor], int]
     ) -> tuple[list[Bool[Tensor, "s t"]], int]:
         values = rows["values"]
         if self.pairs == "all":
-            found = [cover_set(self.kind, self.factor, split, values) for split in self.splits]
-            return [covered for covered, _ in found], sum(count for _, count in found)
+            cells = [cover_set(self.kind, self.factor, split, values) for split in self.splits]
+            return [covered for covered, _ in cells], sum(count for _, count in cells)
         tests, seeds = (flag.nonzero().squeeze(1) for flag in (~rows["seed"], rows["seed"]))
         a, b = matches(rows["id"][tests, None], rows["id"][seeds])
         test, seed = tests[a], seeds[b]
@@ -410,8 +417,8 @@ class Independence:
         fresh = (test >= done) | (seed >= done)
         test = test[fresh]
         seed = seed[fresh]
-        covered = list(known[0])
-        count = known[1]
+        covered = list(stored[0])
+        count = stored[1]
         wanted = int(self.kind.startswith("sign"))
         for i, split in enumerate(self.splits):
             for part in chunks(len(test), max(1, CELLS // split.cells)):
@@ -443,29 +450,29 @@ class Independence:
         return {"values": values, "id": ids, "seed": seeds}
 
     def _partners(
-        self, rows: State, known: State, split: LayerPair
+        self, rows: State, stored: State, split: LayerPair
     ) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
-        """Rows and known rows that may form a qualifying pair."""
+        """Rows and stored rows that may form a qualifying pair."""
         if self.pairs == "seed-test":
-            row, other = matches(rows["id"][:, None], known["id"])
-            mixed = rows["seed"][row] != known["seed"][other]
+            row, other = matches(rows["id"][:, None], stored["id"])
+            mixed = rows["seed"][row] != stored["seed"][other]
             return row[mixed], other[mixed]
         signs = split.conditions(rows["values"]) > 0
-        seen = split.conditions(known["values"]) > 0
+        active = split.conditions(stored["values"]) > 0
         wanted = hash_signs(signs)[:, None]
         if self.kind.startswith("sign"):
             keys = keys_of(signs.shape[1])
             wanted = torch.where(signs, wanted - keys, wanted + keys)
-        return matches(wanted, hash_signs(seen))
+        return matches(wanted, hash_signs(active))
 
     def _anchors(self, batch: ActivationBatch, memory: Rows) -> Float[Tensor, "m u"]:
         """The values of each row's seed; not-a-number while the image is unknown."""
-        own = self._rows(batch)
+        rows_here = self._rows(batch)
         rows = memory.all()
-        values = torch.full(own["values"].shape, torch.nan)
-        row, other = matches(own["id"][:, None], rows["id"].where(rows["seed"], -2))
+        values = torch.full(rows_here["values"].shape, torch.nan)
+        row, other = matches(rows_here["id"][:, None], rows["id"].where(rows["seed"], -2))
         values[row] = rows["values"][other].float()
-        values[own["seed"]] = own["values"][own["seed"]].float()
+        values[rows_here["seed"]] = rows_here["values"][rows_here["seed"]].float()
         return values.to(batch.device)
 
 
@@ -486,7 +493,7 @@ _DECISIONS = {
 
 
 def _family(name: str, kind: Kind, size: float) -> Callable[..., CriterionPlan]:
-    """Register one of the four criteria: `kind` says how condition and decision must change."""
+    """Register a criterion of the four: `kind` says how condition and decision must change."""
 
     def make(
         graph: LayerGraph,
@@ -530,7 +537,7 @@ def _neighbours(graph: LayerGraph, layers: str, channels: bool, kind: Kind) -> S
         layers = "hidden"
     selection = select(graph, layers, "channel")
     if len(selection.layers) < 2:
-        raise Problem(
+        raise HardcaseError(
             f"{kind} coverage compares neighbouring layers; {layers!r} names one: "
             f"{selection.names[0]}.",
             fix="channels=true for convolutions by channel, or layers=NAME+NAME",

@@ -1,4 +1,4 @@
-"""What criteria remember: a base, shared read-only by forks, and a part of its own.
+"""The memory of criteria: a base, shared read-only by forks, and a private part.
 
 The delta of a fork holds only what it added; merging deltas in any cut of the same looks gives the
 same memory, and counts nothing twice.
@@ -85,8 +85,8 @@ class Bits:
         )
         drawn = row * self.columns + place
         cells = rows[row] * self.columns + place
-        known = cells.to(self.table.device)
-        free = self.table[known // self.columns, known % self.columns + 1].cpu() == 0
+        cells_here = cells.to(self.table.device)
+        free = self.table[cells_here // self.columns, cells_here % self.columns + 1].cpu() == 0
         first = free.int().argmax(1, keepdim=True)
         picked = cells.gather(1, first).squeeze(1)
         missed = (~free.any(1)).nonzero().squeeze(1)
@@ -130,7 +130,7 @@ class Bits:
 
 
 class Patterns:
-    """A set of patterns, known by 64-bit hashes; two of a million collide with probability 3e-8.
+    """A set of patterns, stored as 64-bit hashes; two of a million collide with probability 3e-8.
 
     What is added stays on its device, unsorted, until somebody reads.
     """
@@ -148,7 +148,7 @@ class Patterns:
 
     @property
     def own(self) -> Int[Tensor, " n"]:
-        """What was added, sorted and apart from the base."""
+        """The additions, sorted and separate from the base."""
         if self._fresh:
             fresh = [hashes[known].cpu() for hashes, known in self._fresh]
             joined = torch.unique(torch.cat([self._own, *fresh]))
@@ -239,8 +239,8 @@ class Rows:
         return joined
 
     def all(self) -> State:
-        own = self.own()
-        return {name: torch.cat([self.base[name], own[name]]) for name in self.empty}
+        fresh = self.own()
+        return {name: torch.cat([self.base[name], fresh[name]]) for name in self.empty}
 
     def fork(self) -> Rows:
         return Rows(self.empty, self.all(), self.digest)
@@ -255,7 +255,7 @@ class Rows:
 
 
 class CountedBits:
-    """Covered cells, and sums beside them."""
+    """Covered cells, with sums."""
 
     def __init__(self, bits: Bits, sums: Accumulated) -> None:
         self.bits = bits

@@ -1,4 +1,4 @@
-"""What a network is made of, seen from outside: layers, units, and taps on them."""
+"""The structure of a network: layers, units, and taps on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.tensors import any_rows, steady
 from hardcase.types import Answer, Tap
 
@@ -34,7 +34,7 @@ _FOLDERS: Mapping[str, LayerKind] = {
 
 @runtime_checkable
 class Layered(Protocol):
-    """A network whose layers can be seen: a `Subject` is one."""
+    """A network whose layers are accessible, such as a `Subject`."""
 
     def __call__(self, x: Tensor, *args: Any) -> Answer: ...
 
@@ -43,10 +43,10 @@ class Layered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer as it ran: one row's output `shape`, and the axis of its channels (features).
+    """A layer as it ran: the output `shape` of a row, and the axis of its channels (features).
 
     `rows` says where the rows are: 0 as usual; 1 if the tokens come first; -f if each row was cut
-    into f windows. A module that ran again is a layer of its own, `name#2`.
+    into f windows. A module that ran again is a separate layer, `name#2`.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Layer:
         return self.shape[self.channel]
 
     def arranged(self, output: Tensor) -> Float[Tensor, "m *shape"]:
-        """The output with one row per image in front."""
+        """The output with a row per image in front."""
         if self.rows == 0:
             return output
         if self.rows == 1:
@@ -83,28 +83,28 @@ class LayerGraph:
     layers: tuple[Layer, ...]
 
     def named(self, names: Sequence[str]) -> tuple[Layer, ...]:
-        known = {layer.name: layer for layer in self.layers}
-        missing = [name for name in names if name not in known]
+        by_name = {layer.name: layer for layer in self.layers}
+        missing = [name for name in names if name not in by_name]
         if missing:
-            raise choice("layer", missing[0], list(known))
-        return tuple(known[name] for name in names)
+            raise choice("layer", missing[0], list(by_name))
+        return tuple(by_name[name] for name in names)
 
     def of_kind(self, *kinds: LayerKind) -> tuple[Layer, ...]:
         return tuple(layer for layer in self.layers if layer.kind in kinds)
 
     def prefixed(self, prefix: str) -> LayerGraph:
         """The same layers under other names: a run shows those of a peer as ``peer0/NAME``."""
-        return LayerGraph(tuple(replace(one, name=prefix + one.name) for one in self.layers))
+        return LayerGraph(tuple(replace(layer, name=prefix + layer.name) for layer in self.layers))
 
 
 def trace_layers(subject: Layered, x: Float[Tensor, "m c h w"]) -> LayerGraph:
-    """Run one image in a small and a larger batch, and note every layer with a tensor output.
+    """Run an image in a small and a larger batch, and note every layer with a tensor output.
 
     Layers that never run, or whose output has no axis that grows with the batch, are left out.
 
     Args:
         subject: A network whose layers can be tapped.
-        x: One image, in [0, 1].
+        x: An image, in [0, 1].
 
     Example:
         >>> import hardcase as hc
@@ -115,15 +115,15 @@ def trace_layers(subject: Layered, x: Float[Tensor, "m c h w"]) -> LayerGraph:
         >>> [layer.name for layer in graph.layers]
         ['mean', 'relu', 'out']
     """
-    few, more = (_run(subject, x[:1].expand(rows, -1, -1, -1)) for rows in (_FEW, _MORE))
+    small_batch, more = (_run(subject, x[:1].expand(rows, -1, -1, -1)) for rows in (_FEW, _MORE))
     modules = dict(subject.layers())
     layers = list[Layer]()
-    for name, shape in few.items():
+    for name, shape in small_batch.items():
         layer = _layer(name, modules[name.split("#")[0]], shape, more.get(name, ()), layers)
         if layer is not None:
             layers.append(layer)
     if not layers:
-        raise Problem(
+        raise HardcaseError(
             "no layer of the model ran as a module with a tensor as output, so nothing can be"
             " covered."
         )
@@ -155,24 +155,24 @@ def _run(subject: Layered, x: Tensor) -> dict[str, tuple[int, ...]]:
 def _layer(
     name: str,
     module: nn.Module,
-    few: tuple[int, ...],
+    small_batch: tuple[int, ...],
     more: tuple[int, ...],
     before: Sequence[Layer],
 ) -> Layer | None:
-    sizes = enumerate(zip(few, more, strict=False))
+    sizes = enumerate(zip(small_batch, more, strict=False))
     grown = [axis for axis, (a, b) in sizes if b == a * _MORE // _FEW and a != b]
-    if len(few) != len(more) or len(grown) != 1:
+    if len(small_batch) != len(more) or len(grown) != 1:
         return None
     kind = _kind(module)
-    windows = few[0] // _FEW
-    if grown[0] == 0 and few[0] == _FEW:
-        shape = few[1:]
+    windows = small_batch[0] // _FEW
+    if grown[0] == 0 and small_batch[0] == _FEW:
+        shape = small_batch[1:]
         rows = 0
-    elif grown[0] == 0 and few[0] == windows * _FEW:
-        shape = (windows, *few[1:])
+    elif grown[0] == 0 and small_batch[0] == windows * _FEW:
+        shape = (windows, *small_batch[1:])
         rows = -windows
-    elif grown[0] == 1 and few[1] == _FEW:
-        shape = (few[0], *few[2:])
+    elif grown[0] == 1 and small_batch[1] == _FEW:
+        shape = (small_batch[0], *small_batch[2:])
         rows = 1
     else:
         return None
@@ -218,8 +218,8 @@ _RICHER = ("means", "means and range", "whole")
 
 @dataclass(frozen=True, slots=True)
 class LayerTap:
-    """What is kept of a layer, a row per image: every channel's mean, these and then the least and
-    the greatest value of the whole layer, or every unit (the layer's own output, not a copy).
+    """The reading of a layer, a row per image: every channel's mean, these and then the least and
+    the greatest value of the layer, or every unit (the layer's output, not a copy).
     """
 
     layer: Layer
@@ -243,7 +243,7 @@ class LayerTap:
 
 
 def join_taps(taps: Iterable[Mapping[str, Tap]]) -> dict[str, Tap]:
-    """Return one tap per layer that serves every reader; a copy where others take part."""
+    """Return a tap per layer that serves every reader; a copy where others take part."""
     joined = dict[str, Tap]()
     for mapping in taps:
         for name, tap in mapping.items():
@@ -274,8 +274,8 @@ def channel_means(layer: Layer, values: Tensor) -> Float[Tensor, "m c"]:
 
 def row_extremes(values: Float[Tensor, "m *shape"]) -> Float[Tensor, "m 2"]:
     """The least and the greatest value of each row."""
-    whole = values.flatten(1)
-    return torch.stack([whole.amin(1), whole.amax(1)], 1)
+    flat_values = values.flatten(1)
+    return torch.stack([flat_values.amin(1), flat_values.amax(1)], 1)
 
 
 # Which units count, and how values are scaled.
@@ -291,8 +291,8 @@ class Selection:
     Args:
         layers: Layers in the order in which they run.
         mode: ``channel`` or ``unit``.
-        order: Whether channel means are taken before or after scaling, where values are scaled.
-        softmax: Add the softmax of the last layer as a layer of its own.
+        order: Whether channel means come before or after scaling, where values are scaled.
+        softmax: Add the softmax of the last layer as a separate layer.
     """
 
     layers: tuple[Layer, ...]
@@ -336,7 +336,7 @@ class Selection:
         return LayerTap(layer, "means")
 
     def read(self, activations: Mapping[str, Tensor]) -> list[Float[Tensor, "m w"]]:
-        """The chosen units of each layer, from what our own or a richer tap kept."""
+        """The chosen units of each layer, from the reading of this or a richer tap."""
         values = list(self.reduced(activations).values())
         if self.softmax:
             values.append(values[-1].softmax(1))
@@ -366,7 +366,7 @@ class Selection:
             return channel_means(layer, torch.unflatten(shown, 1, layer.shape))
         if self.mode == "channel" and shown.shape[1] == wanted + 2:
             return shown[:, :wanted]
-        raise Problem(
+        raise HardcaseError(
             f"layer {layer.name!r} shows {shown.shape[1]} values a row, but {wanted} units in"
             f" {self.mode} mode were expected.",
             "Another reader of the same layer reduced it further.",
@@ -376,7 +376,7 @@ class Selection:
 
 def _shown(activations: Mapping[str, Tensor], layer: Layer) -> Float[Tensor, "m w"]:
     if layer.name not in activations:
-        raise Problem(
+        raise HardcaseError(
             f"layer {layer.name!r} is not among the activations shown:"
             f" {', '.join(activations) or 'none'}."
         )
@@ -393,7 +393,7 @@ def select(graph: LayerGraph, layers: str, mode: Mode, order: Order = "mean-scal
         graph: The network's layers, see `trace_layers`.
         layers: A group (``dense``, ``hidden``, ``conv``, ``last``, …) or names joined by ``+``.
         mode: ``channel``: the mean of every channel; ``unit``: every unit.
-        order: Whether channel means are taken before or after scaling.
+        order: Whether channel means come before or after scaling.
     """
     groups = {
         "conv-linear": lambda: graph.of_kind("conv", "linear"),
@@ -408,7 +408,7 @@ def select(graph: LayerGraph, layers: str, mode: Mode, order: Order = "mean-scal
     }
     chosen = groups.get(layers, lambda: graph.named(layers.split("+")))()
     if not chosen:
-        raise Problem(
+        raise HardcaseError(
             f"the model has no layer of the group {layers!r}.",
             f"groups: {', '.join(groups)}; or names joined by +",
         )

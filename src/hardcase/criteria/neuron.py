@@ -15,7 +15,7 @@ from hardcase.criteria.criterion import COUNT, CoverageResult, CriterionPlan, Ru
 from hardcase.criteria.memory import Bits, Patterns
 from hardcase.criteria.network import Order, Selection
 from hardcase.criteria.profile import ActivationBatch, Profile, Range, units_at_once
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, stream
 from hardcase.tensors import Copies, chunks
 from hardcase.types import Scores, Targets
@@ -30,7 +30,7 @@ from hardcase.types import Scores, Targets
 
 @dataclass(frozen=True)
 class BoundarySections:
-    """Units seen beyond their training range: NBC (both sides) and SNAC (above)."""
+    """Units beyond their training range: NBC (both sides) and SNAC (above)."""
 
     selection: Selection
     range: Range
@@ -101,7 +101,7 @@ class LayerBoundarySections(BoundarySections):
     """SNAC of each layer, and their mean: Layer-SNAC."""
 
     def result(self, memory: Bits) -> CoverageResult:
-        """The mean over layers of the share of units seen above their range."""
+        """The mean over layers of the share of units above their range."""
         parts = torch.split(memory.covered()[:, 0], list(self.selection.widths))
         shares = [part.double().mean().item() for part in parts]
         layers = dict(zip(self.selection.names, shares, strict=True))
@@ -126,9 +126,11 @@ class Strongest:
 
     def observe(self, batch: ActivationBatch, memory: Bits) -> None:
         shape = (self.selection.units + 1, 1)
-        found = torch.zeros(shape, dtype=torch.bool, device=batch.device)
-        found[batch.top(self.selection, self.k)] = True  # -1, no unit, falls on the spare last row
-        memory.cover(found[:-1])
+        strongest = torch.zeros(shape, dtype=torch.bool, device=batch.device)
+        strongest[batch.top(self.selection, self.k)] = (
+            True  # -1, no unit, falls on the spare last row
+        )
+        memory.cover(strongest[:-1])
 
     def gain(self, batch: ActivationBatch, memory: Bits) -> Scores:
         free = ~memory.covered()[:, 0].to(batch.device)
@@ -160,11 +162,11 @@ class Combinations:
         memory.add(*self._hashes(batch))
 
     def gain(self, batch: ActivationBatch, memory: Patterns) -> Scores:
-        hashes, known = self._hashes(batch)
-        return (memory.news(hashes).to(batch.device) & known).float()
+        hashes, valid = self._hashes(batch)
+        return (memory.news(hashes).to(batch.device) & valid).float()
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Patterns) -> dict[str, Tensor]:
-        """Any unit: made strong, it changes the combination unless it is strong already."""
+        """Any unit: raising it changes the combination unless it is strong already."""
         return {"unit": rng.integers(rows, self.selection.units)}
 
     def pull(self, batch: ActivationBatch, targets: Targets, memory: Patterns) -> Scores:
@@ -182,7 +184,7 @@ class Combinations:
 
     @cached_property
     def _keys(self) -> Copies:
-        """A random number for each unit (and rank); the last one is for no unit."""
+        """A random number for each unit (and rank); the last number is for no unit."""
         shape = (self.k if self.ordered else 1, self.selection.units + 1)
         return Copies(torch.randint(-(2**63), 2**63 - 1, shape, generator=stream(0, "patterns")))
 
@@ -210,7 +212,7 @@ def rise(
 
 @dataclass(frozen=True)
 class Activated:
-    """NC: units above a threshold for some input; scaled within it, where `epsilon` is given."""
+    """NC: units above a threshold for any input; scaled within it, if `epsilon` is set."""
 
     selection: Selection
     threshold: float = 0.0
@@ -234,7 +236,7 @@ class Activated:
         return {"unit": memory.pick(rows, rng)}
 
     def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Scores:
-        """The unit's own value: up."""
+        """The unit's value: up."""
         return self._values(batch).gather(1, targets["unit"][:, None]).squeeze(1)
 
     def result(self, memory: Bits) -> CoverageResult:
@@ -259,7 +261,7 @@ _CUTS = {"closed": ("right-open", "left-open")}
 
 @dataclass(frozen=True)
 class Sections:
-    """Which of the `k` equal parts of each unit's training range were seen: KMNC."""
+    """Which of the `k` equal parts of each unit's training range were hit: KMNC."""
 
     selection: Selection
     range: Range
@@ -310,7 +312,7 @@ class Sections:
         return CoverageResult.ratio(memory.count(), units * self.k, **{"constant units": still})
 
     def _cells(self, batch: ActivationBatch) -> Iterator[tuple[int, Int[Tensor, "u m"]]]:
-        """The number of the first of some units, and the section of each value (0: outside)."""
+        """The number of the first unit of a block, and the section of each value (0: outside)."""
         within = torch.lt if self.top == "corner" else torch.le
         geometry = self._geometry.on(batch.device)
         extremes = batch.extremes(self.selection)
@@ -328,9 +330,9 @@ class Sections:
                         values, low, out=torch.empty(values.shape, device=values.device)
                     )
                     if extremes.clean:  # few units leave their range: only these are compared
-                        some = exceeding[units].nonzero().squeeze(1)
-                        inside = within(values[some], top[some])
-                        place[some] = torch.where(inside, place[some], -torch.inf)
+                        units_over = exceeding[units].nonzero().squeeze(1)
+                        inside = within(values[units_over], top[units_over])
+                        place[units_over] = torch.where(inside, place[units_over], -torch.inf)
                     else:
                         place = torch.where(within(values, top), place, -torch.inf)
                     place = place.div_(width)  # widths above the least value; below it: 0
@@ -351,7 +353,7 @@ class Sections:
         )
 
     def _touched(self, batch: ActivationBatch) -> Bool[Tensor, "m u"]:
-        """Where a constant unit shows its one value."""
+        """Where a constant unit shows its only value."""
         low, still = (part.to(batch.device) for part in (self.range.low, self.still))
         return (batch.matrix(self.selection) == low) & still
 
@@ -374,9 +376,9 @@ def nc(
     order: Order = "mean-scale",
     epsilon: float = 0.0,
 ) -> CriterionPlan:
-    """Neuron coverage: units active for some input.
+    """Neuron coverage: units active for any input.
 
-    Share of units whose value exceeds the threshold for some input.
+    Share of units whose value exceeds the threshold for any input.
 
     Args:
         threshold: Values above it count as active.
@@ -400,9 +402,9 @@ def kmnc(
     top: Literal["last", "corner"] = "last",
     constant: Literal["skip", "never", "all"] = "skip",
 ) -> CriterionPlan:
-    """K-multisection neuron coverage: sections of each unit's training range that were seen.
+    """K-multisection neuron coverage: sections of each unit's training range that were hit.
 
-    The range of each unit over training data in k equal sections; share of sections hit by some
+    The range of each unit over training data in k equal sections; share of sections hit by any
     input.
 
     Args:
@@ -412,7 +414,7 @@ def kmnc(
         constant: Units without a range are left out, never hit, or filled when hit.
     """
     _at_least_one("kmnc", "k", k)
-    return _by_range(selection, lambda known: Sections(selection, known, k, cuts, top, constant))
+    return _by_range(selection, lambda ranges: Sections(selection, ranges, k, cuts, top, constant))
 
 
 @_profiled("nbc")
@@ -425,13 +427,13 @@ def nbc(
 ) -> CriterionPlan:
     """Neuron boundary coverage: units driven beyond their training range, either way.
 
-    Upper and lower corners reached by some input, of two per unit (or units with both, or either).
+    Upper and lower corners reached by any input, of two per unit (or units with both, or either).
 
     Args:
         count: What is counted.
     """
     return _by_range(
-        selection, lambda known: BoundarySections(selection, known, "both", widen, equal, count)
+        selection, lambda ranges: BoundarySections(selection, ranges, "both", widen, equal, count)
     )
 
 
@@ -439,10 +441,10 @@ def nbc(
 def snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none") -> CriterionPlan:
     """Strong neuron activation coverage: units driven above their training range.
 
-    Share of units that exceed their greatest training value for some input.
+    Share of units that exceed their greatest training value for any input.
     """
     return _by_range(
-        selection, lambda known: BoundarySections(selection, known, "above", widen, equal)
+        selection, lambda ranges: BoundarySections(selection, ranges, "above", widen, equal)
     )
 
 
@@ -454,7 +456,7 @@ def layer_snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none
     detail.
     """
     return _by_range(
-        selection, lambda known: LayerBoundarySections(selection, known, "above", widen, equal)
+        selection, lambda ranges: LayerBoundarySections(selection, ranges, "above", widen, equal)
     )
 
 
@@ -462,7 +464,7 @@ def layer_snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none
 def tknc(selection: Selection, *, k: int = 3) -> CriterionPlan:
     """Top-k neuron coverage: units that were among the strongest of their layer.
 
-    Share of units among the k strongest of their layer for some input.
+    Share of units among the k strongest of their layer for any input.
 
     Args:
         k: How many per layer.
@@ -498,4 +500,4 @@ def _by_range(selection: Selection, rule: Callable[[Range], Rule]) -> CriterionP
 
 def _at_least_one(criterion: str, option: str, value: int) -> None:
     if value < 1:
-        raise Problem(f"{criterion}:{option}={value} must be 1 or more.")
+        raise HardcaseError(f"{criterion}:{option}={value} must be 1 or more.")

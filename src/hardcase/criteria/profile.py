@@ -1,8 +1,8 @@
-"""Activations of a network: what one batch shows to the criteria, and what training data did to it,
-ranges of units and traces to measure surprise by.
+"""Activations of a network: those of a batch for the criteria, and those of training data as ranges
+of units and traces to measure surprise by.
 
-Work that several criteria need is done once. Ranges and traces come from one streaming pass; a
-profile knows its model and data, and is refused for others.
+Shared work of criteria is done once. Ranges and traces come from a single streaming pass;
+a profile holds the hash of its model and data, and is refused for others.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from torch.nn.functional import pad
 
 from hardcase.criteria.network import Selection, join_taps
 from hardcase.criteria.surprise import Traces
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import chunks, constant, from_bytes, sent, steady
 from hardcase.types import Images, Model, Probe
 
 FORMAT = "hardcase profile 1"
 Made = TypeVar("Made")
 MANY = 2**25
-"""Numbers of a batch above which a device is given them layer by layer."""
+"""Numbers of a batch above which a device receives them layer by layer."""
 WIDE = 1024
 """Units of a layer from which on only the blocks that hold the greatest are looked through."""
 BLOCK = 32
@@ -59,7 +59,7 @@ def strongest(values: Float[Tensor, "m w"], k: int, *, clean: bool) -> Int[Tenso
 
 
 def _greatest(values: Float[Tensor, "m w"], k: int) -> Int[Tensor, "m k"]:
-    """The same by taking one after the other away from `values`, which are written over."""
+    """The same by repeated subtraction from `values`, in place."""
     places = []
     for _ in range(min(k, values.shape[1])):
         best, place = values.max(1, keepdim=True)  # of equal ones the first
@@ -80,7 +80,7 @@ def units_at_once(values: Float[Tensor, "m u"]) -> int:
 class Extremes:
     """The least and the greatest number of each unit; +inf and -inf where it shows none.
 
-    `clean`: known to hold nothing but numbers.
+    `clean`: without infinities and not-a-number.
     """
 
     low: Float[Tensor, " u"]
@@ -89,21 +89,21 @@ class Extremes:
 
 
 class Memo:
-    """Keeps what was made for a key: work that several criteria need is done once."""
+    """Cache by key: shared work of criteria is done once."""
 
     def __init__(self) -> None:
         self._made = dict[Hashable, Any]()
 
     def __call__(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return what `make` made the first time `key` was asked for."""
+        """Return the cached result of `make` for `key`."""
         if key not in self._made:
             self._made[key] = make()
-        made: Made = self._made[key]
-        return made
+        value: Made = self._made[key]
+        return value
 
 
 class ActivationBatch:
-    """Activations and answers of `m` rows, with their labels and images where these are known."""
+    """Activations and answers of `m` rows, with their labels and images where available."""
 
     def __init__(
         self,
@@ -164,21 +164,22 @@ class ActivationBatch:
         def top() -> Tensor:
             clean = self.extremes(selection).clean
             layers = self.layers(selection)
-            found = dict[int, Tensor]()
+            places_by_layer = dict[int, Tensor]()
             for alike in self._alike(selection):
                 values = layers[alike[0]]
                 if len(alike) > 1:
                     values = torch.stack([layers[i] for i in alike], 1).flatten(0, 1)
                 places = torch.unflatten(strongest(values, k, clean=clean), 0, (-1, len(alike)))
-                found |= zip(alike, places.unbind(1))
-            top = torch.stack([found[i] for i in range(len(layers))], 1)
+                places_by_layer |= zip(alike, places.unbind(1))
+            top = torch.stack([places_by_layer[i] for i in range(len(layers))], 1)
             starts = constant(selection.starts, top.dtype, top.device)[:, None]
             return torch.where(top < 0, top, top + starts)
 
         return self.once(("top", selection, k), top)
 
     def _alike(self, selection: Selection) -> Iterable[list[int]]:
-        """The numbers of layers that are one call: those of one width, where blocks are one."""
+        """The numbers of layers that share a call: those of equal width, where blocks are
+        joined."""
         if len(self.blocks(selection)) == len(selection.widths):
             return ([i] for i in range(len(selection.widths)))
         groups = dict[int, list[int]]()
@@ -226,7 +227,7 @@ def _bounds(floors: list[Tensor], tops: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Least, greatest, mean and variance of each unit over training data, not-a-number apart."""
+    """Least, greatest, mean and variance of each unit over training data, without not-a-number."""
 
     low: Float[Tensor, " u"]
     high: Float[Tensor, " u"]
@@ -324,7 +325,7 @@ class Profile:
     def _find(self, table: Mapping[str, Made], key: str, what: str) -> Made:
         key = key.replace(self.prefix, "")
         if key not in table:
-            raise Problem(
+            raise HardcaseError(
                 f"the profile has no {what} of {key!r}.",
                 f"it has: {', '.join(table) or 'none'}",
                 fix="a new profile",
@@ -332,9 +333,9 @@ class Profile:
         return table[key]
 
     def check(self, model: str) -> Profile:
-        """This profile, if it was made with the model of that hash."""
+        """This profile, if it belongs to the model of that hash."""
         if self.model != model:
-            raise Problem(
+            raise HardcaseError(
                 f"the profile was made with another model ({self.model}, not {model}).",
                 "Its ranges and traces say nothing about this one.",
                 fix="a profile of this model",
@@ -368,7 +369,7 @@ class Profile:
 
     @staticmethod
     def load(path: Path, *, model: str) -> Profile:
-        """The profile in a file; refused if it was made with another model."""
+        """The profile in a file; refused if it belongs to another model."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -376,19 +377,19 @@ class Profile:
                 card = json.loads((file.metadata() or {}).get("card", "{}"))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (OSError, ValueError, RecursionError, SafetensorError) as error:
-            raise Problem(
+            raise HardcaseError(
                 f"{path} is not a profile: {error}", fix="a file that hardcase coverage wrote"
             ) from error
         version = isinstance(card, dict) and card.get("format")
         if version != FORMAT:
-            raise Problem(
+            raise HardcaseError(
                 f"{path} is not a profile of this version: {version or 'unknown format'}.",
                 fix="a new profile",
             )
         try:
             return _unpacked(card, tensors).check(model)
         except (KeyError, TypeError, ValueError) as error:
-            raise Problem(f"{path} is damaged: {error}", fix="a new profile") from error
+            raise HardcaseError(f"{path} is damaged: {error}", fix="a new profile") from error
 
 
 def _unpacked(card: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Profile:
@@ -411,14 +412,14 @@ def fit_profile(
     batch: int = 256,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
-    """One pass over training data: the ranges and traces that are needed.
+    """A pass over training data: the ranges and traces that are needed.
 
     Args:
         subject: The network under test.
         images: Training images.
         needs: What the criteria need, see `requirements`.
-        batch: Images that the network is given in one call; changes no result.
-        progress: Told how many images are done.
+        batch: Images per call of the network; changes no result.
+        progress: Called with how many images are done.
 
     Example:
         >>> import hardcase as hc
@@ -432,7 +433,7 @@ def fit_profile(
         0.0
     """
     if not len(images):
-        raise Problem(
+        raise HardcaseError(
             "there are no images to make a profile from.", fix="the train split of the data"
         )
     taps = join_taps(s.taps for s in (*needs.ranges, *needs.traces))
@@ -460,12 +461,12 @@ def fit_profile(
     }
     classes = torch.cat(predicted).cpu().clone()
     traces = {s: Traces(torch.cat(values).clone(), classes, images.y) for s, values in kept.items()}
-    seen = {
+    chunk = {
         _trace_key(s): t.measured(device=device) if s in needs.distances else t
         for s, t in traces.items()
     }
     return Profile(
-        subject.hash, images.hash, f"{images.name}/{images.split}", len(images), by_layer, seen
+        subject.hash, images.hash, f"{images.name}/{images.split}", len(images), by_layer, chunk
     )
 
 
@@ -477,9 +478,9 @@ def _trace_key(selection: Selection) -> str:
     return f"{'+'.join(selection.names)}|{selection.mode}"
 
 
-def _by_layer(selection: Selection, whole: Range) -> dict[str, Range]:
+def _by_layer(selection: Selection, joined: Range) -> dict[str, Range]:
     columns = [
-        torch.split(getattr(whole, name), list(selection.widths)) for name in Range.__slots__
+        torch.split(getattr(joined, name), list(selection.widths)) for name in Range.__slots__
     ]
     layers = zip(selection.names, *columns, strict=True)
     return {

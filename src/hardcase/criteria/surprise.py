@@ -14,14 +14,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import TILE, Copies, chunks, pad_rows
 from hardcase.types import Scores
 
 # Normal shapes fitted to traces: what likelihood and Mahalanobis distance are measured in.
 
 ENOUGH = 5
-"""Training traces per unit below which a shape is said to rest on few; it changes no value."""
+"""Training traces per unit below which a note says that a shape rests on a small sample; it changes
+no value."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,12 @@ class Gaussian:
 
     @property
     def projected(self) -> bool:
-        """Whether some directions were left out."""
+        """Whether directions were left out."""
         return self.rank < len(self.centre)
 
     @staticmethod
     def of(values: Float[Tensor, "n d"], factor: float = 1.0, unbiased: bool = True) -> Gaussian:
-        """The shape of some traces, its spread times `factor`."""
+        """The shape of these traces, its spread times `factor`."""
         exact = values.double()
         count = len(values)
         centre = exact.mean(0)
@@ -106,17 +107,17 @@ def _whitening(
         return whiten, float(root.diagonal().log().sum()), covariance.new_empty(0, units)
     variance, directions = torch.linalg.eigh(covariance)
     across, along = directions.t().split([units - rank, rank])
-    kept = variance[units - rank :]
-    return along / kept.sqrt()[:, None], float(kept.log().sum() / 2), across
+    largest = variance[units - rank :]
+    return along / largest.sqrt()[:, None], float(largest.log().sum() / 2), across
 
 
 def _rank(covariance: Float[Tensor, "d d"]) -> int:
     """The rank of the correlations, so that units of other scales count alike."""
     scale = covariance.diagonal().sqrt()
-    known = scale > 0
+    positive = scale > 0
     # Rank of the correlations, not of the covariances: a unit with small outputs is no less a
     # direction than one with large outputs.
-    correlation = (covariance / scale / scale[:, None])[known][:, known]
+    correlation = (covariance / scale / scale[:, None])[positive][:, positive]
     if not len(correlation):
         return 0
     values = torch.linalg.eigvalsh(correlation)
@@ -128,7 +129,7 @@ def refuse_few(model: Likelihood | Mahalanobis) -> None:
     """Refuse classes whose traces do not even outnumber the directions they span: all are alike."""
     for label, gaussian in model.gaussians.items():
         if len(gaussian.traces) <= gaussian.rank + 1 and gaussian.projected:
-            raise Problem(
+            raise HardcaseError(
                 f"class {label} has {len(gaussian.traces)} training traces of"
                 f" {len(gaussian.centre)} units; no density can be estimated from so few.",
                 fix="more training images, or fewer units: most=N or another layer",
@@ -141,7 +142,7 @@ def fit_notes(model: Likelihood | Mahalanobis) -> dict[str, Any]:
     fewest = min(len(gaussian.traces) for gaussian in gaussians)
     units = len(gaussians[0].centre)
     notes: dict[str, Any] = {
-        "classes projected on their span": sum(one.projected for one in gaussians),
+        "classes projected on their span": sum(density.projected for density in gaussians),
         "training traces per unit": round(fewest / units, 2),
     }
     if isinstance(model, Likelihood) and (others := len(model.of_another_rank)):
@@ -167,7 +168,7 @@ CANDIDATES = 4
 
 @dataclass(frozen=True)
 class ReferencePoints:
-    """Points to be near to, and half their squared length from their centre, in whole blocks."""
+    """Points to be near to, and half their squared length from their centre, in complete blocks."""
 
     values: Float[Tensor, "n d"]
     centre: Float[Tensor, " d"]
@@ -195,9 +196,10 @@ class ReferencePoints:
     def nearest(
         self, points: Float[Tensor, "m d"], skip: Int[Tensor, " m"] | None = None
     ) -> tuple[Float[Tensor, " m"], Int[Tensor, " m"]]:
-        """Distance and place of the nearest point, ties to the first; `skip` names one to omit."""
+        """Distance and place of the nearest point, ties to the first; `skip` names a point to
+        omit."""
         if not len(self.values):
-            raise Problem("there is nothing to be near to: the corpus is empty.")
+            raise HardcaseError("there is nothing to be near to: the corpus is empty.")
         if len(self.values) <= SMALL or not len(points):
             return self._brute(points, skip)
         # One matrix product ranks all points by half a squared distance less a constant of the row.
@@ -222,23 +224,23 @@ class ReferencePoints:
     def _nominate(
         self, points: Tensor, approximate: Float[Tensor, "m n"]
     ) -> tuple[Int[Tensor, "m c"], Tensor]:
-        """The places of the best few, and the rows where another one might be better."""
+        """The places of the best candidates, and the rows where another might be better."""
         # Two stages, since topk over 60,000 points is slow: the best blocks by their minimum, then
         # the best points inside these. The first block left out bounds everything in the others.
         least = torch.unflatten(approximate, 1, (-1, BLOCK)).amin(2)
         blocks = least.topk(CANDIDATES + 1, dim=1, largest=False, sorted=True)
         number = torch.arange(BLOCK, device=points.device)
         inside = (blocks.indices[:, :-1, None] * BLOCK + number).flatten(1)
-        few = approximate.gather(1, inside).topk(CANDIDATES + 1, dim=1, largest=False, sorted=True)
-        places = inside.gather(1, few.indices[:, :-1])
+        best = approximate.gather(1, inside).topk(CANDIDATES + 1, dim=1, largest=False, sorted=True)
+        places = inside.gather(1, best.indices[:, :-1])
         places = places.clamp_max(len(self.values) - 1).sort(1).values
-        rival = torch.minimum(blocks.values[:, -1], few.values[:, -1])
+        rival = torch.minimum(blocks.values[:, -1], best.values[:, -1])
         # Rounding of a product of d terms, with some to spare, times the largest value it can have:
         # two candidates nearer than twice that may stand in the wrong order.
         reach = self.half[: len(self.values)].amax()
         size = (points - self.centre).norm(dim=1) * (2 * reach).sqrt() + reach
         error = (points.shape[1] + 4) * torch.finfo(points.dtype).eps * size
-        return places, ~(rival - few.values[:, 0] > 2 * error)
+        return places, ~(rival - best.values[:, 0] > 2 * error)
 
     def _brute(self, points: Tensor, skip: Int[Tensor, " m"] | None) -> tuple[Tensor, Tensor]:
         distance = torch.cdist(points, self.values, compute_mode="donot_use_mm_for_euclid_dist")
@@ -289,7 +291,7 @@ class Traces:
             return self
         clean = self.numbers()
         if len(torch.unique(clean.predicted)) < 2:
-            raise Problem(
+            raise HardcaseError(
                 "distance-based surprise compares two classes, but the model predicts one class for"
                 " all training images.",
                 fix="training data of all classes, or a trained model",
@@ -345,8 +347,8 @@ def _per_class(
     for label, rows in enumerate(torch.split(order, counts)):
         if len(rows) and label in models:
             model = models[label]
-            known = model.traces if isinstance(model, Gaussian) else model.values
-            for part in chunks(len(rows), max(TILE, ROOM // len(known))):
+            values = model.traces if isinstance(model, Gaussian) else model.values
+            for part in chunks(len(rows), max(TILE, ROOM // len(values))):
                 yield label, rows[part]
 
 
@@ -355,13 +357,13 @@ class Likelihood:
     """LSA: minus the log of a kernel density over the predicted class's traces (Scott).
 
     Columns whose variance is below `floor` in any class are left out everywhere. ``per="all"`` uses
-    one estimate for all. Densities in spaces of different dimension cannot be compared: where the
-    ranks of classes differ, those of another `rank` than most traces have get no value (NaN).
+    a single estimate for all. Densities in spaces of different dimension cannot be compared: where
+    the ranks of classes differ, those of another `rank` than most traces have get no value (NaN).
 
     Args:
         gaussians: The density of each class.
         columns: Columns with enough variance.
-        per_class: One density per class, or one for all.
+        per_class: A density per class, or a single density.
     """
 
     gaussians: Mapping[int, Gaussian]
@@ -382,7 +384,7 @@ class Likelihood:
             keep = torch.zeros_like(keep).index_fill(0, largest, True)
         columns = keep.nonzero().squeeze(1)
         if not len(columns):
-            raise Problem(
+            raise HardcaseError(
                 f"no unit varies by {floor:g} or more in every predicted class, so no density can"
                 " be estimated.",
                 fix="another layer, or floor=0",
@@ -459,13 +461,13 @@ def _log_kernels(
 
 
 def _classes(traces: Traces, per_class: bool, kind: str) -> dict[int, Float[Tensor, "r d"]]:
-    """The traces of each predicted class with two or more, or all as those of one class."""
+    """The traces of each predicted class with two or more, or all as a single class."""
     if not per_class:
         traces = Traces(traces.values, torch.zeros_like(traces.predicted), traces.label)
     traces = traces.numbers()
     groups = {label: traces.values[rows] for label, rows in traces.by_class() if len(rows) > 1}
     if not groups:
-        raise Problem(
+        raise HardcaseError(
             f"{kind} surprise needs two or more training traces of a predicted class; there are"
             " none."
         )
@@ -479,7 +481,7 @@ class Distance:
     Args:
         corpora: Traces of each class.
         others: Distance of each trace to the nearest of another class, by class.
-        own: Distance of each training trace to its own class.
+        own: Distance of each training trace to its class.
         other: Distance of each training trace to other classes.
     """
 
@@ -516,18 +518,18 @@ class Distance:
 
     def training(self) -> Float[Tensor, " n"]:
         """Distance of each training trace to its class over that to other classes."""
-        known = self.own.isfinite()
-        return self.own[known] / self.other[known]
+        finite = self.own.isfinite()
+        return self.own[finite] / self.other[finite]
 
 
 @dataclass(frozen=True)
 class Mahalanobis:
-    """MDSA: the distance to the mean of the predicted class, measured in its own spread.
+    """MDSA: the distance to the mean of the predicted class, measured in the spread of that class.
 
     Args:
         gaussians: Mean and spread of each class.
-        per_class: One shape per class, or one for all.
-        squared: The square of the distance, as some authors report.
+        per_class: A shape per class, or a single shape.
+        squared: The square of the distance, as in part of the literature.
     """
 
     gaussians: Mapping[int, Gaussian]

@@ -1,4 +1,5 @@
-"""Surprise adequacy as criteria: its mean over a suite, and the share of its range that is seen."""
+"""Surprise adequacy as criteria: its mean over a suite, and the share of its range that is
+covered."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from hardcase.criteria.memory import Accumulated, Bits, CountedBits, summed
 from hardcase.criteria.network import LayerGraph, Selection
 from hardcase.criteria.profile import ActivationBatch, Profile
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, SurpriseModel, refuse_few
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng
 from hardcase.types import Scores, Targets
 
@@ -58,10 +59,10 @@ class MeanSurprise:
 
     def gain(self, batch: ActivationBatch, memory: Accumulated) -> Scores:
         """By how much the row alone would change the mean."""
-        seen = memory.total()
+        total = memory.total()
         surprise = surprise_of(batch, self.selection, self.model)
-        mean = (seen["sum"] / seen["count"].clamp_min(1)).to(batch.device)
-        change = (surprise.double() - mean) / (seen["count"].to(batch.device) + 1)
+        mean = (total["sum"] / total["count"].clamp_min(1)).to(batch.device)
+        change = (surprise.double() - mean) / (total["count"].to(batch.device) + 1)
         return change.where(surprise.isfinite(), 0).float()
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Accumulated) -> dict[str, Tensor]:
@@ -73,14 +74,14 @@ class MeanSurprise:
         return surprise.where(surprise.isfinite(), 0)
 
     def result(self, memory: Accumulated) -> CoverageResult:
-        seen = {name: float(value) for name, value in memory.total().items()}
-        detail = {"inputs": int(seen["count"]), "without surprise": int(seen["without"])}
-        return CoverageResult(seen["sum"] / max(seen["count"], 1), detail=detail)
+        total = {name: float(value) for name, value in memory.total().items()}
+        detail = {"inputs": int(total["count"]), "without surprise": int(total["without"])}
+        return CoverageResult(total["sum"] / max(total["count"], 1), detail=detail)
 
 
 @dataclass(frozen=True)
 class SurpriseBuckets:
-    """Which of `n` equal buckets between `lower` and `upper` hold some input's surprise."""
+    """Which of `n` equal buckets between `lower` and `upper` hold an input's surprise."""
 
     selection: Selection
     model: SurpriseModel
@@ -111,7 +112,7 @@ class SurpriseBuckets:
         return {"bucket": memory.bits.pick(rows, rng)}
 
     def pull(self, batch: ActivationBatch, targets: Targets, memory: CountedBits) -> Scores:
-        """Toward the centre of the bucket, measured in widths of the whole range."""
+        """Toward the centre of the bucket, measured in widths of the entire range."""
         surprise = surprise_of(batch, self.selection, self.model)
         target = self.lower + (targets["bucket"] + 0.5) * self._width
         score = -((surprise - target) / (self.upper - self.lower)).square()
@@ -158,8 +159,8 @@ def lsa(
     predicted class.
 
     Args:
-        per: One density per predicted class, or one for all.
-        floor: Units that vary less in some class are left out.
+        per: A density per predicted class, or a single density.
+        floor: Units that vary less in any class are left out.
         most: If above 0: keep that many units of highest variance instead.
     """
     options = {"floor": floor, "per_class": per == "class", "most": most}
@@ -185,7 +186,7 @@ def mdsa(
     Mean over inputs of: distance to the mean of the predicted class, measured in its spread.
 
     Args:
-        per: One covariance per predicted class, or one for all.
+        per: A covariance per predicted class, or a single covariance.
         squared: Squared distances.
     """
     options = {"per_class": per == "class", "squared": squared}
@@ -229,14 +230,14 @@ def _coverage(
         **options: Any,
     ) -> CriterionPlan:
         if n < 1:
-            raise Problem(f"surprise coverage with n={n} has no bucket between its bounds.")
+            raise HardcaseError(f"surprise coverage with n={n} has no bucket between its bounds.")
         averaged = mean(graph, **options)
 
         def rule(profile: Profile | None) -> SurpriseBuckets:
-            known = averaged.make(profile)
-            assert isinstance(known, MeanSurprise)
-            low, high = _bounds(known.model, {"lower": lower, "upper": upper})
-            return SurpriseBuckets(known.selection, known.model, low, high, n)
+            fitted = averaged.make(profile)
+            assert isinstance(fitted, MeanSurprise)
+            low, high = _bounds(fitted.model, {"lower": lower, "upper": upper})
+            return SurpriseBuckets(fitted.selection, fitted.model, low, high, n)
 
         return replace(averaged, make=rule)
 
@@ -257,24 +258,24 @@ dsc = _coverage("dsc", "Distance-based", dsa, paper=_SURPRISE, cite="kim2019surp
 mdsc = _coverage("mdsc", "Mahalanobis-based", mdsa, paper=_MDSA, cite="kim2020mdsa")
 
 
-def _bounds(model: SurpriseModel, given: dict[str, float | str]) -> tuple[float, float]:
+def _bounds(model: SurpriseModel, limits: dict[str, float | str]) -> tuple[float, float]:
     """The lower and the upper bound, from the training traces where they are ``train``."""
-    if "train" in given.values():
-        seen = model.training()
-        seen = seen[seen.isfinite()]
-        if not len(seen):
-            raise Problem(
+    if "train" in limits.values():
+        surprise = model.training()
+        surprise = surprise[surprise.isfinite()]
+        if not len(surprise):
+            raise HardcaseError(
                 "the training traces have no surprise of their own, so bounds must be given.",
                 fix="lower=0,upper=...",
             )
-        trained = {"lower": float(seen.amin()), "upper": float(seen.amax())}
-        given |= {name: trained[name] for name in given if given[name] == "train"}
+        trained = {"lower": float(surprise.amin()), "upper": float(surprise.amax())}
+        limits |= {name: trained[name] for name in limits if limits[name] == "train"}
     try:
-        lower, upper = map(float, given.values())
+        lower, upper = map(float, limits.values())
     except ValueError as error:
-        raise Problem(f"bounds {given} are neither numbers nor 'train'.") from error
+        raise HardcaseError(f"bounds {limits} are neither numbers nor 'train'.") from error
     if not upper > lower:
-        raise Problem(
+        raise HardcaseError(
             f"surprise coverage needs lower < upper; they are {lower:g} and {upper:g}.",
             fix="lower=0,upper=...",
         )

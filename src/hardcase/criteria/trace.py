@@ -1,4 +1,4 @@
-"""Criteria over whole traces: class dispersion, nearest-neighbour novelty, NLC."""
+"""Criteria over complete traces: class dispersion, nearest-neighbour novelty, NLC."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hardcase.criteria.memory import Accumulated, summed
 from hardcase.criteria.network import Selection
 from hardcase.criteria.profile import ActivationBatch, Profile
 from hardcase.criteria.surprise import ReferencePoints, Traces
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng
 from hardcase.tensors import chunks
 from hardcase.types import Scores, State, Targets
@@ -53,10 +53,10 @@ class Dispersion:
     def observe(self, batch: ActivationBatch, memory: Accumulated) -> None:
         distance = self._distance(batch)
         labels = self._labels(batch)
-        known = distance.isfinite()
+        finite = distance.isfinite()
         sums = torch.zeros(len(self.centres), dtype=torch.float64, device=batch.device)
-        total = sums.index_add(0, labels[known], distance[known].double())
-        memory.add({"sum": total, "count": labels[known].bincount(minlength=len(sums)).double()})
+        total = sums.index_add(0, labels[finite], distance[finite].double())
+        memory.add({"sum": total, "count": labels[finite].bincount(minlength=len(sums)).double()})
 
     def gain(self, batch: ActivationBatch, memory: Accumulated) -> Scores:
         """By how much the row alone would change the value."""
@@ -81,19 +81,21 @@ class Dispersion:
         return distance.where(distance.isfinite(), 0)
 
     def result(self, memory: Accumulated) -> CoverageResult:
-        seen = memory.total()
-        means = (seen["sum"] / seen["count"]).tolist()
+        total = memory.total()
+        means = (total["sum"] / total["count"]).tolist()
         by_class = {
-            str(label): mean for label, mean in enumerate(means) if seen["count"][label] > 0
+            str(label): mean for label, mean in enumerate(means) if total["count"][label] > 0
         }
         lost = int(self.centres.isnan().any(1).sum())
-        inputs = int(seen["count"].sum())
+        inputs = int(total["count"].sum())
         detail = {"inputs": inputs, "classes": by_class, "without centre": lost}
-        return CoverageResult(float(_mean(seen)), detail=detail)
+        return CoverageResult(float(_mean(total)), detail=detail)
 
     def _labels(self, batch: ActivationBatch) -> Int[Tensor, " m"]:
         if batch.labels is None:
-            raise Problem("class dispersion needs the label of every input.", fix="labelled images")
+            raise HardcaseError(
+                "class dispersion needs the label of every input.", fix="labelled images"
+            )
         return batch.labels.clamp_max(len(self.centres) - 1)
 
     def _distance(self, batch: ActivationBatch) -> Scores:
@@ -101,10 +103,10 @@ class Dispersion:
         return step.square().sum(1).clamp_min(1e-24).sqrt()
 
 
-def _mean(seen: State) -> Tensor:
-    some = seen["count"] > 0
-    means = torch.where(some, seen["sum"] / seen["count"].clamp_min(1), 0)
-    return means.sum() / some.sum().clamp_min(1)
+def _mean(total: State) -> Tensor:
+    nonempty = total["count"] > 0
+    means = torch.where(nonempty, total["sum"] / total["count"].clamp_min(1), 0)
+    return means.sum() / nonempty.sum().clamp_min(1)
 
 
 # A. Odena, C. Olsson, D. Andersen, I. Goodfellow, "TensorFuzz: debugging neural networks with
@@ -116,8 +118,8 @@ def _mean(seen: State) -> Tensor:
 class NovelVectors:
     """Vectors no two of which are near, in the order in which they came.
 
-    A fork also remembers every vector that was far from the base, kept or not: only with these can
-    the merge of shards keep what one pass over all of them would have kept.
+    A fork also remembers every vector that was far from the base, in the set or not: only with
+    these can the merge of shards keep the same vectors as a single pass over all of them.
     """
 
     def __init__(
@@ -129,7 +131,7 @@ class NovelVectors:
         self.far = torch.empty(0, width)
 
     def add(self, vectors: Float[Tensor, "m d"]) -> None:
-        """Keep, one after the other, those that are far from all kept before."""
+        """Keep, in order, those that are far from all earlier kept vectors."""
         vectors = vectors[vectors.isfinite().all(1)]
         vectors = vectors[_squared(vectors, self.base) > self.threshold]
         self.far = torch.cat([self.far, vectors])
@@ -159,10 +161,10 @@ class NovelVectors:
     ) -> Float[Tensor, "k d"]:
         """What is kept once `vectors` have come one by one to those in `kept`."""
         for part in chunks(len(vectors), 1024):
-            some = vectors[part]
-            some = some[_squared(some, kept) > self.threshold]
-            gap = torch.cdist(some, some, compute_mode="donot_use_mm_for_euclid_dist")
-            kept = torch.cat([kept, some[_first_come(gap.square() <= self.threshold)]])
+            candidates = vectors[part]
+            candidates = candidates[_squared(candidates, kept) > self.threshold]
+            gap = torch.cdist(candidates, candidates, compute_mode="donot_use_mm_for_euclid_dist")
+            kept = torch.cat([kept, candidates[_first_come(gap.square() <= self.threshold)]])
         return kept
 
 
@@ -234,7 +236,7 @@ class Novelty:
 
 @dataclass(frozen=True)
 class TraceVariance:
-    """The covariance of each layer's units over all inputs seen with finite values."""
+    """The covariance of each layer's units over all inputs with finite values."""
 
     selection: Selection
 
@@ -248,19 +250,19 @@ class TraceVariance:
     def observe(self, batch: ActivationBatch, memory: Accumulated) -> None:
         state = dict[str, Tensor]()
         for i, values in enumerate(batch.layers(self.selection)):
-            known = values[values.isfinite().all(1)].double()
-            mean = known.mean(0) if len(known) else known.new_zeros(values.shape[1])
-            state |= {f"count{i}": torch.tensor([len(known)]).double(), f"mean{i}": mean}
-            state[f"spread{i}"] = (known - mean).t() @ (known - mean)
+            finite = values[values.isfinite().all(1)].double()
+            mean = finite.mean(0) if len(finite) else finite.new_zeros(values.shape[1])
+            state |= {f"count{i}": torch.tensor([len(finite)]).double(), f"mean{i}": mean}
+            state[f"spread{i}"] = (finite - mean).t() @ (finite - mean)
         memory.add(state)
 
     def gain(self, batch: ActivationBatch, memory: Accumulated) -> Scores:
         """By how much the row alone would change the value."""
-        seen = memory.total()
+        total = memory.total()
         gain = torch.zeros(len(batch), dtype=torch.float64, device=batch.device)
         for i, values in enumerate(batch.layers(self.selection)):
             count, mean, spread = (
-                seen[f"{name}{i}"].to(batch.device) for name in ("count", "mean", "spread")
+                total[f"{name}{i}"].to(batch.device) for name in ("count", "mean", "spread")
             )
             step = values.double() - mean
             now = (spread / count.clamp_min(1)).abs().mean()
@@ -276,10 +278,10 @@ class TraceVariance:
 
     def pull(self, batch: ActivationBatch, targets: Targets, memory: Accumulated) -> Scores:
         """To first order what a row adds: its products of deviations, signed by covariance."""
-        seen = memory.total()
+        total = memory.total()
         score = torch.zeros(len(batch), device=batch.device)
         for i, values in enumerate(batch.layers(self.selection)):
-            mean, spread = (seen[f"{name}{i}"].to(batch.device) for name in ("mean", "spread"))
+            mean, spread = (total[f"{name}{i}"].to(batch.device) for name in ("mean", "spread"))
             diagonal = torch.eye(len(spread), device=batch.device)
             signs = (spread.sign() + (spread == 0) * diagonal).float()
             step = values - mean.float()
@@ -287,9 +289,9 @@ class TraceVariance:
         return score.where(score.isfinite(), 0)
 
     def result(self, memory: Accumulated) -> CoverageResult:
-        seen = memory.total()
+        total = memory.total()
         sizes = [
-            (seen[f"spread{i}"] / seen[f"count{i}"].clamp_min(1)).abs().mean().item()
+            (total[f"spread{i}"] / total[f"count{i}"].clamp_min(1)).abs().mean().item()
             for i in range(len(self.selection.widths))
         ]
         layers = dict(zip(self.selection.names, sizes, strict=True))
@@ -327,9 +329,9 @@ def _size_with(
     laws=("monotone", "idempotent", "mergeable"),
 )
 def neighbour(selection: Selection, *, threshold: float = 1.0) -> CriterionPlan:
-    """Nearest-neighbour novelty: inputs far from all kept before.
+    """Nearest-neighbour novelty: inputs far from all earlier novel inputs.
 
-    Number of inputs whose squared distance to every input kept before exceeds the threshold
+    Number of inputs whose squared distance to every earlier novel input exceeds the threshold
     (order matters).
 
     Args:

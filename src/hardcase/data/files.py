@@ -1,6 +1,6 @@
-"""Images in files, as 8-bit arrays: encoded ones, turned as the camera was held and brought to one
-size (``?resize=224&crop=center``), the formats of the public data sets, and labelled images that
-stay in their files until they are asked for. Nothing here unpickles.
+"""Images in files, as 8-bit arrays: encoded images, turned as the camera was held and brought to
+the same size (``?resize=224&crop=center``), the formats of the public data sets, and labelled
+images that stay in their files until they are needed. Nothing here unpickles.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from hardcase.cache import regular, unpacked
-from hardcase.errors import Problem, reading
+from hardcase.errors import HardcaseError, reading
 from hardcase.randomness import balanced_order
 from hardcase.tensors import LARGEST, chunks, to_tensor
 from hardcase.types import Images
@@ -49,8 +49,8 @@ GREY = ("1", "L", "LA", "La")
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 
 
-class MixedSizes(Problem):
-    """Images of several sizes, the shortest side of which is `side`."""
+class MixedSizes(HardcaseError):  # noqa: N818 - what is wrong
+    """Images of different sizes, the shortest side of which is `side`."""
 
     def __init__(self, seen: str, side: int, taken: Sequence[int] = ()) -> None:
         fitting = [width for width in (USUAL_SIDE, *sorted(taken, reverse=True)) if width in taken]
@@ -73,10 +73,10 @@ class MixedSizes(Problem):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """How an encoded image becomes one of the wanted size; 0 leaves it.
+    """How an encoded image gets the wanted size; 0 leaves it.
 
     Args:
-        resize: Without `crop`, the side of the square into which the whole image is drawn, out of
+        resize: Without `crop`, the side of the square into which the entire image is drawn, out of
             proportion if it has to be; with `crop`, the length of its shorter side.
         crop: Side of the square that is cut from the middle.
     """
@@ -86,11 +86,11 @@ class Sizing:
 
     def __post_init__(self) -> None:
         if min(self.resize, self.crop) < 0:
-            raise Problem(
+            raise HardcaseError(
                 f"resize={self.resize} and crop={self.crop} are numbers of pixels, 1 or more."
             )
         if self.resize and self.crop > self.resize:
-            raise Problem(
+            raise HardcaseError(
                 f"crop={self.crop} is more than resize={self.resize} leaves.",
                 fix=f"resize={self.crop} or more",
             )
@@ -101,7 +101,7 @@ class Sizing:
         resize = _pixels("resize", options.get("resize", "0"))
         word = options.get("crop", "0")
         if word == "center" and not resize:
-            raise Problem(
+            raise HardcaseError(
                 "crop=center needs resize=N, the side of the square.", fix="?resize=224&crop=center"
             )
         crop = resize if word == "center" else _pixels("crop", word)
@@ -126,7 +126,7 @@ class Sizing:
         return image
 
     def frame(self, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Width and height that an image is drawn to, and where the part that is kept begins."""
+        """Width and height that an image is drawn to, and where the cropped part begins."""
         width, height = size
         if self.resize and not self.crop:
             return (self.resize, self.resize), (0, 0)
@@ -136,7 +136,7 @@ class Sizing:
         if not self.crop:
             return (width, height), (0, 0)
         if min(width, height) < self.crop:
-            raise Problem(
+            raise HardcaseError(
                 f"an image of {width}×{height} has no square of {self.crop} pixels.",
                 fix=f"?resize={self.crop}&crop={self.crop}",
             )
@@ -146,7 +146,7 @@ class Sizing:
 def pixels_of(image: Image.Image, sizing: Sizing, where: str) -> Bytes:
     """An image as 8-bit pixels, H x W or H x W x 3, turned as its EXIF entry says."""
     if image.mode in DEEP:
-        raise Problem(
+        raise HardcaseError(
             f"the image {where} has more than 8 bits a pixel (Pillow mode {image.mode}).",
             "hardcase works on 8-bit images, and how to scale the others is a choice that it does"
             " not make.",
@@ -158,21 +158,21 @@ def pixels_of(image: Image.Image, sizing: Sizing, where: str) -> Bytes:
 
 
 def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
-    """One encoded image as `pixels_of` gives it."""
+    """An encoded image as `pixels_of` returns it."""
     fix = "remove the file or replace it by a whole one"
     with reading(f"cannot read the image {where}", fix=fix):
         try:
             opened = Image.open(io.BytesIO(data), formats=FORMATS)
         except UnidentifiedImageError:  # its own words hold an address in memory
             why = f"is none of {', '.join(FORMATS)}" if data else "is empty"
-            raise Problem(f"cannot read the image {where}: it {why}.", fix=fix) from None
+            raise HardcaseError(f"cannot read the image {where}: it {why}.", fix=fix) from None
         except Image.DecompressionBombError:
             what = f"the image {where} is too large; at most {LARGEST:,} pixels are read."
-            raise Problem(what, fix="a smaller copy of it") from None
+            raise HardcaseError(what, fix="a smaller copy of it") from None
         with opened as image:
             width, height = image.size
             if width * height > LARGEST:
-                raise Problem(
+                raise HardcaseError(
                     f"the image {where} has {width} x {height} pixels; at most {LARGEST:,} are"
                     " read.",
                     fix="a smaller copy of it",
@@ -181,10 +181,7 @@ def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
 
 
 def stacked(images: Iterable[Bytes], names: Sequence[str]) -> Bytes:
-    """Images of one size as N x C x H x W: one channel if all are grey, else three.
-
-    They are copied one by one, so that all are in memory once.
-    """
+    """Images of equal size as N x C x H x W: a single channel if all are grey, else three."""
     x = np.empty((0, 0, 0, 0), dtype=np.uint8)
     other = ""
     side = 0
@@ -211,7 +208,7 @@ def _pixels(name: str, word: str) -> int:
     try:
         return int(word)
     except ValueError:
-        raise Problem(
+        raise HardcaseError(
             f"{name}={word} is no number of pixels.", fix="?resize=224&crop=center"
         ) from None
 
@@ -219,8 +216,8 @@ def _pixels(name: str, word: str) -> int:
 # Files of public data sets.
 
 
-def damaged(path: Path, why: str) -> Problem:
-    return Problem(f"{path.name} is damaged or of another kind: {why}.", f"Read from {path}.")
+def damaged(path: Path, why: str) -> HardcaseError:
+    return HardcaseError(f"{path.name} is damaged or of another kind: {why}.", f"Read from {path}.")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -240,7 +237,8 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_idx(path: Path) -> Bytes:
-    """An IDX file of bytes (MNIST's own): 0, 0, 8, the number of axes, their sizes, the data."""
+    """An IDX file of bytes (the format of MNIST): 0, 0, 8, the number of axes, their sizes, the
+    data."""
     data = read_bytes(path)
     axes = data[3] if len(data) > 3 else 0
     if data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * axes:
@@ -276,7 +274,7 @@ def read_cifar_binary(path: Path) -> Part:
 
 
 def read_cifar_rows(path: Path) -> Bytes:
-    """A PNG in which each line of 1,024 colour pixels is one 32 x 32 image."""
+    """A PNG in which each line of 1,024 colour pixels is a 32 x 32 image."""
     pixels = decoded(path.read_bytes(), Sizing(), str(path))
     if pixels.ndim != 3 or pixels.shape[1] != 1024:
         raise damaged(path, f"it is {pixels.shape}, not rows of 1,024 colour pixels")
@@ -302,7 +300,7 @@ def content_hashes(x: Bytes) -> Array:
 
 
 def split_by_content(hashes: Array, y: Labels, split: str) -> Labels:
-    """The rows of one split: of each class the fifth with the lowest content hashes is for testing.
+    """The rows of a split: of each class the fifth with the lowest content hashes is for testing.
 
     Only pixels and labels count, and equal images of a class are never divided.
     """
@@ -400,15 +398,15 @@ SHARD = 256
 HELD = 2**28
 """Bytes of images up to which all of them may be: 1,780 photographs of 224 pixels."""
 Read = Callable[[int], Bytes]
-"""The image of one row as H x W or H x W x 3."""
+"""The image of a row as H x W or H x W x 3."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A labelled image set like `Images`, of which only what is asked for is in memory.
+    """A labelled image set like `Images`, of which only the requested part is in memory.
 
     `read` gives the image of a source's row; `rows` are the source's rows in this stream's order;
-    `channels` of 0: three if any image that is decoded together has colour, else one.
+    `channels` of 0: three if any image that is decoded together has colour, else a single channel.
     """
 
     read: Read
@@ -435,7 +433,7 @@ class Stream:
         return self.first(1).images().shape
 
     def take(self, rows: Int[Tensor, " r"]) -> Stream:
-        """Some rows; nothing is decoded."""
+        """A selection of rows; nothing is decoded."""
         return replace(self, rows=self.rows[rows], y=self.y[rows])
 
     def first(self, count: int) -> Stream:
@@ -450,14 +448,14 @@ class Stream:
         """All of it decoded, as `Images`."""
         names = list(self.id)
         if not names:
-            raise Problem(f"{self.name} holds no images.")
+            raise HardcaseError(f"{self.name} holds no images.")
         x = _channels(stacked(self._decoded(), names), self.channels, names)
         return Images(
             to_tensor(x), self.y.clone(), tuple(names), self.classes, self.name, self.split
         )
 
     def _decoded(self) -> Iterator[Bytes]:
-        """Each image, decoded by several threads a shard ahead."""
+        """Each image, decoded by threads a shard ahead."""
         rows = self.rows.tolist()
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
             for part in chunks(len(rows), SHARD):
@@ -476,7 +474,7 @@ class Stream:
 
     @property
     def hash(self) -> str:
-        """The same as ``images().hash``, computed once, with one shard in memory."""
+        """The same as ``images().hash``, computed once, with a single shard in memory."""
         if "hash" not in self._known:
             sha = hashlib.sha256()
             for number, shard in enumerate(self.shards(SHARD)):
@@ -494,9 +492,9 @@ class Stream:
         image = self.read(row)
         check = crc32(np.ascontiguousarray(image).data)
         if self._seen.setdefault(row, check) != check:
-            raise Problem(
+            raise HardcaseError(
                 f"the image {self.names(row)} of {self.name} has changed since it was first read.",
-                "Findings of two different images would be mixed.",
+                "Failures of two different images would be mixed.",
                 fix="once more, when nothing writes to these images",
             )
         return image
@@ -505,7 +503,7 @@ class Stream:
 ImageSet = Images | Stream
 """Labelled images in memory, or still where they are; what needs no pixels costs none."""
 LabelledSet = TypeVar("LabelledSet", bound=Images | Stream)
-"""The same, where one kind goes in and comes out."""
+"""The type of a set that a function returns in the form in which it came."""
 
 
 PEEKED = 64
@@ -515,19 +513,19 @@ PEEKED = 64
 def peeked(stream: Stream) -> Stream:
     """The stream with its channels settled by the images that are looked at for it."""
     if not len(stream):
-        raise Problem(f"{stream.name} holds no images.")
+        raise HardcaseError(f"{stream.name} holds no images.")
     rows = stream.rows[:: max(1, len(stream) // PEEKED)].tolist()
     grey = all(stream.read(row).ndim == 2 for row in rows)
     return replace(stream, channels=1 if grey else 3)
 
 
 def _channels(x: Bytes, channels: int, names: Sequence[str]) -> Bytes:
-    """Grey shards of a colour set are given three channels; colour in a grey set is an error."""
+    """Grey shards of a colour set get three channels; colour in a grey set is an error."""
     if channels in (0, x.shape[1]):
         return x
     if x.shape[1] == 1:
         return np.repeat(x, channels, axis=1)
-    raise Problem(
+    raise HardcaseError(
         f"there are colour images in a grey set, near {names[0]}.",
         fix="save all of them in colour, or all in grey",
     )

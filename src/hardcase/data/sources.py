@@ -1,7 +1,7 @@
 """Labelled images from the words that name a data set, or from whatever a user has them in.
 
 Data sets and loaders of torch, Hugging Face data sets, arrays, lists of images, folders and CSV
-tables become `Images` (all in memory) or a `Stream` (decoded when asked for).
+tables become `Images` (all in memory) or a `Stream` (decoded on demand).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from hardcase.data.own import (
     to_uint8,
 )
 from hardcase.data.public import PublicSet, public_part
-from hardcase.errors import Problem, choice, guarded
+from hardcase.errors import HardcaseError, choice, guarded
 from hardcase.registry import Part, names, options_of, parts, resolve
 from hardcase.tensors import to_tensor
 from hardcase.types import Images
@@ -96,9 +96,9 @@ Choices = Mapping[str, tuple[str, ...]]
 def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     """The images that `spec` names.
 
-    Data of one's own that comes without a split is divided 80 : 20 by content, always in the same
-    way; with ``?split=all`` either split is everything. Labels that count from 1 are said by
-    ``?first=1``. The name of the images is `spec`, which loads them again.
+    A user's data without a split is divided 80 : 20 by content, always in the same
+    way; with ``?split=all`` either split is everything. ``?first=1`` declares labels that count
+    from 1. The name of the images is `spec`, which loads them again.
 
     Args:
         spec: ``mnist5k`` or another public set, ``folder:PATH``, ``npz:PATH``, ``parquet:PATH``,
@@ -108,7 +108,7 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
         offline: Touch no network.
 
     Raises:
-        Problem: If there are no such data, or they cannot be read.
+        HardcaseError: If there are no such data, or they cannot be read.
     """
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
@@ -117,7 +117,7 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     kind, colon, _ = spec.partition(":")
     task = tasks.get(kind.partition("?")[0])
     if task is not None:
-        raise Problem(
+        raise HardcaseError(
             f"{spec} has no one class for each image.",
             "It is for detectors, taggers and segmenters.",
             fix=f"--task {task}",
@@ -145,11 +145,11 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
 
 
 MANY = 2_000
-"""Files up to which a set is decoded whole: 300 MB of photographs of 224 pixels."""
+"""Files up to which a set is decoded at once: 300 MB of photographs of 224 pixels."""
 
 
 def large(spec: str, split: str, *, most: int = MANY) -> Stream | None:
-    """One split of a folder or table of many files, never decoded whole; None for other data."""
+    """A split of a folder or table of many files, never decoded at once; None for other data."""
     if spec.partition(":")[0] not in ("folder", "csv"):
         return None
     opened_set, part = opened(spec, split)
@@ -159,8 +159,8 @@ def large(spec: str, split: str, *, most: int = MANY) -> Stream | None:
 
 
 def readers(wanted: str = "") -> dict[str, Part]:
-    """The forms of data of one's own by the word before their path: ``folder:PATH`` and others; of
-    those of plug-ins, the one that is `wanted`.
+    """The forms of a user's data by the word before their path: ``folder:PATH`` and others; of
+    those of plug-ins, the `wanted` form.
     """
     every = parts("data", wanted).items()
     readable = [(name, part) for name, part in every if ":" in name and "task" not in part.facts]
@@ -168,14 +168,14 @@ def readers(wanted: str = "") -> dict[str, Part]:
 
 
 def opened(spec: str, split: str) -> tuple[OwnData, str]:
-    """Data of the user's own, ``KIND:PATH?option=value&...``, and which part of it."""
+    """Data of the user, ``KIND:PATH?option=value&...``, and which part of it."""
     kind, _, rest = spec.partition(":")
     text, _, query = rest.partition("?")
     reader = readers(kind).get(kind)
     if reader is None:
         raise _unknown(spec)
     if not text:
-        raise Problem(f"{spec!r} names no path.", fix=f"{kind}:PATH")
+        raise HardcaseError(f"{spec!r} names no path.", fix=f"{kind}:PATH")
     path = named_path(text)
     options = dict[str, str]()
     if query:
@@ -184,7 +184,7 @@ def opened(spec: str, split: str) -> tuple[OwnData, str]:
             choices |= {"split": ("all",), "first": ("0", "1")}
         options = spec_options(f"{kind}:", choices, query)
     if not path.exists():
-        raise Problem(
+        raise HardcaseError(
             f"{path} does not exist.",
             f"Looked from {Path.cwd()}.",
             fix=f"{kind}:PATH with a path that exists",
@@ -211,7 +211,7 @@ def opened(spec: str, split: str) -> tuple[OwnData, str]:
 def check_labels(images: ImageSet, where: str) -> None:
     """The errors that any data can have: nothing in it, or labels that no class has."""
     if not len(images):
-        raise Problem(
+        raise HardcaseError(
             f"{where} holds no images.", fix="hardcase list data shows what each kind of data needs"
         )
     y, count = images.y, len(images.classes)
@@ -221,7 +221,7 @@ def check_labels(images: ImageSet, where: str) -> None:
         fix = "correct the labels, or name all classes"
         if y.min() == 1 and y.max() == count:
             fix = "?first=1 after the path: these labels count from 1"
-        raise Problem(
+        raise HardcaseError(
             f"{where}: {len(wrong)} of {len(y)} labels lie outside the {count} classes;"
             f" {images.id[first]} has label {int(y[first])}.",
             f"Labels count from 0 to {count - 1}.",
@@ -229,27 +229,27 @@ def check_labels(images: ImageSet, where: str) -> None:
         )
 
 
-def spec_options(what: str, known: Choices, query: str) -> dict[str, str]:
+def spec_options(what: str, choices: Choices, query: str) -> dict[str, str]:
     """The options after the question mark."""
     options = {}
     for word in filter(None, query.split("&")):
         key, _, value = word.partition("=")
-        if key not in known:
-            raise choice(f"option of {what}", key, tuple(known))
-        if known[key] and value not in known[key]:
-            raise choice(f"value of ?{key}=", value, known[key])
+        if key not in choices:
+            raise choice(f"option of {what}", key, tuple(choices))
+        if choices[key] and value not in choices[key]:
+            raise choice(f"value of ?{key}=", value, choices[key])
         options[key] = value
     return options
 
 
 def _divided(spec: str, supplied: object, split: str) -> Images:
-    """One split of what a function of the user's returned."""
+    """A split of the result of a user's function."""
     pair = [supplied]
     if isinstance(supplied, tuple | list) and len(supplied) == len(SPLITS):
         pair = list(supplied)
     images = [each for each in pair if isinstance(each, Images)]
     if len(images) < len(pair):
-        raise Problem(
+        raise HardcaseError(
             f"{spec} returned {type(supplied).__name__}; it must return hardcase.Images, "
             "or a pair of them for training and testing."
         )
@@ -271,14 +271,14 @@ def _divided(spec: str, supplied: object, split: str) -> Images:
 
 
 def part_of(images: LabelledSet, divided: bool, part: str, where: str) -> LabelledSet:
-    """One part of images: of those without a split of their own by their content."""
+    """A part of images: without a split by their content."""
     if divided or part == "all":
         return images
     shards = images.shards() if isinstance(images, Stream) else [images.images()]
     hashes = np.concatenate([content_hashes(shard.x.numpy()) for shard in shards])
     rows = split_by_content(hashes, images.y.numpy(), part)
     if not len(rows):
-        raise Problem(
+        raise HardcaseError(
             f"the {part} part of {where} is empty: no class has more than one image.",
             "Without a split of its own, a fifth of each class (at least one image) is for"
             " testing.",
@@ -288,13 +288,13 @@ def part_of(images: LabelledSet, divided: bool, part: str, where: str) -> Labell
     return images.take(torch.from_numpy(rows))  # type: ignore[return-value]
 
 
-def _unknown(spec: str) -> Problem:
+def _unknown(spec: str) -> HardcaseError:
     kinds = names("data")
     path = named_path(spec)
     if not path.exists():
         return choice("data set", spec, [*kinds, "file.py:name"])
     kind = "folder" if path.is_dir() else path.suffix.lstrip(".")
-    return Problem(
+    return HardcaseError(
         f"{spec!r} is a path; say what kind of data it is.",
         f"known: {', '.join(kinds)}",
         fix=f"--data {kind}:{spec}",
@@ -316,14 +316,14 @@ def images_of(
     name: str = "images",
     split: str = "test",
 ) -> Images:
-    """Labelled images from `data`, decoded and of one size.
+    """Labelled images from `data`, decoded and of equal size.
 
     Args:
         data: `Images`, a `Stream`, the name of a data set (``folder:photos``, ``mnist5k``), a CSV
             file of paths and labels, a torch ``Dataset`` or ``DataLoader``, a Hugging Face
             ``Dataset``, a pair (images, labels), an array, or a list of images, paths or
             (image, label) pairs.
-        labels: One class number or name for each image, where `data` has none.
+        labels: A class number or name for each image, where `data` has none.
         classes: Names of the classes in the order of their numbers, where `data` does not say them.
         resize: See `Sizing`; not for data that is already an array.
         crop: See `Sizing`.
@@ -353,7 +353,7 @@ def images_of(
 
 
 def is_lazy(data: Any) -> bool:
-    """Whether `stream_of` reads it: it has rows that can be asked for one by one."""
+    """Whether `stream_of` reads it: it has rows that can be read one at a time."""
     arrays = (tuple, np.ndarray, Tensor, Images, Stream)
     return not isinstance(data, (*arrays, DataLoader, IterableDataset))
 
@@ -366,7 +366,7 @@ def stream_of(
     name: str = "images",
     split: str = "test",
 ) -> Stream:
-    """As `images_of`, but nothing is decoded until it is asked for."""
+    """As `images_of`, but nothing is decoded until it is needed."""
     sizing = sizing or Sizing()
     if isinstance(data, str) and data.startswith("folder:"):
         spec = data
@@ -389,7 +389,7 @@ def stream_of(
     elif isinstance(data, Sequence) and not isinstance(data, str | bytes):
         items, labels = _listed(data, labels, name)
     else:
-        raise Problem(
+        raise HardcaseError(
             f"a {type(data).__name__} is no kind of labelled images that is known.",
             "Known are data sets and loaders of torch, Hugging Face data sets, arrays, lists of"
             " images, folder:PATH and CSV.",
@@ -425,14 +425,14 @@ def _torch(
             return item
         return _pair(item, name)[0]
 
-    known = labels
-    if known is None:
-        known = getattr(data, "targets", None)
-    if known is None and hasattr(data, "samples"):
-        known = [target for _, target in data.samples]
-    if known is None:
-        known = [_pair(data[row], name)[1] for row in range(len(data))]
-    return image, known, classes or _class_names(data)
+    targets = labels
+    if targets is None:
+        targets = getattr(data, "targets", None)
+    if targets is None and hasattr(data, "samples"):
+        targets = [target for _, target in data.samples]
+    if targets is None:
+        targets = [_pair(data[row], name)[1] for row in range(len(data))]
+    return image, targets, classes or _class_names(data)
 
 
 def _hugging_face(data: Any, name: str) -> tuple[Items, Any, Sequence[str]]:
@@ -443,7 +443,7 @@ def _hugging_face(data: Any, name: str) -> tuple[Items, Any, Sequence[str]]:
 
 
 def _listed(data: Sequence[Any], labels: Any, name: str) -> tuple[Items, Any]:
-    """Images, arrays or paths with labels beside them, or pairs of the two."""
+    """Images, arrays or paths with labels, or pairs of the two."""
     if labels is not None:
         return data.__getitem__, labels
     pairs = [_pair(item, name) for item in data]
@@ -454,7 +454,9 @@ def _arrays(
     x: Array | Tensor, labels: Any, classes: Sequence[str], name: str, split: str
 ) -> Images:
     if labels is None:
-        raise Problem(f"{name}: an array of images needs labels.", fix="images_of(images, labels)")
+        raise HardcaseError(
+            f"{name}: an array of images needs labels.", fix="images_of(images, labels)"
+        )
     pixels = to_nchw(to_uint8(_numpy(x), name), name)
     y, names = labelled(_plain(labels), classes, len(pixels), name)
     ids = numbered(name, len(pixels))
@@ -469,7 +471,7 @@ def _plain(labels: Any) -> list[Any]:
     """Labels as numbers and names of Python."""
     if isinstance(labels, Tensor | np.ndarray):
         if labels.ndim != 1:
-            raise Problem(
+            raise HardcaseError(
                 f"labels have shape {tuple(labels.shape)}; one for each image is needed.",
                 fix="labels.argmax(1)",
             )
@@ -492,7 +494,7 @@ def _walked(data: Iterable[Any], classes: Sequence[str], name: str, split: str) 
         pixels.append(to_nchw(to_uint8(undo(array), name), name))
         labels += _plain(y)
     if not pixels:
-        raise Problem(f"{name} holds no images.")
+        raise HardcaseError(f"{name} holds no images.")
     return _arrays(np.concatenate(pixels), labels, classes or _class_names(source), name, split)
 
 
@@ -503,7 +505,9 @@ def _pair(item: Any, name: str) -> tuple[Any, Any]:
         return item[first_key(keys, IMAGE_KEYS, name)], item[first_key(keys, LABELS, name)]
     if isinstance(item, Sequence) and len(item) >= 2:
         return item[0], item[1]
-    raise Problem(f"{name}: an item is a {type(item).__name__}; an image and its label are needed.")
+    raise HardcaseError(
+        f"{name}: an item is a {type(item).__name__}; an image and its label are needed."
+    )
 
 
 def _class_names(source: Any) -> tuple[str, ...]:
@@ -511,7 +515,7 @@ def _class_names(source: Any) -> tuple[str, ...]:
 
 
 def _undo(source: Any) -> Callable[[Array], Array]:
-    """What takes a data set's own normalisation back, so that images are in 0..1 again."""
+    """The inverse of a data set's normalisation, so that images are in 0..1 again."""
     steps = getattr(getattr(source, "transform", None), "transforms", ()) or ()
     last = next((step for step in steps if hasattr(step, "mean") and hasattr(step, "std")), None)
     if last is None:
@@ -539,4 +543,6 @@ def image_pixels(
         if not sizing:
             return flat
         return pixels_of(Image.fromarray(np.ascontiguousarray(flat)), sizing, where)
-    raise Problem(f"{where} is a {type(item).__name__}; an image, an array or a path is needed.")
+    raise HardcaseError(
+        f"{where} is a {type(item).__name__}; an image, an array or a path is needed."
+    )

@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hardcase.errors import Problem, guarded, reading
+from hardcase.errors import HardcaseError, guarded, reading
 from hardcase.generators.gan import NormalCodes
 from hardcase.generators.vae import Vae
 from hardcase.generators.vqvae import VqVae
@@ -85,7 +85,7 @@ class Coder(nn.Module):
         image = getattr(decoded, "sample", decoded)
         if not isinstance(image, Tensor) or tuple(image.shape) != (len(z), *self.shape):
             shape = tuple(getattr(image, "shape", ())) or type(image).__name__
-            raise Problem(
+            raise HardcaseError(
                 f"the generator decoded {len(z)} codes to {shape}; images of the data are"
                 f" {(len(z), *self.shape)}."
             )
@@ -162,7 +162,7 @@ def coder(net: nn.Module, *, shape: tuple[int, int, int], classes: int) -> Coder
         return Coder(net, shape=shape, classes=classes)
     if isinstance(getattr(net, "latent", None), int):
         return Inverted(net, shape=shape, classes=classes)
-    raise Problem(
+    raise HardcaseError(
         f"the generator {type(net).__name__} gives images no code.",
         "It needs encode(x) and decode(z), or forward(z, y) and an attribute latent (the length of"
         " z).",
@@ -174,11 +174,11 @@ def from_diffusers(folder: Path) -> nn.Module:
     try:
         diffusers = import_module("diffusers")
     except ImportError as error:
-        raise Problem("diffusers is not installed.", fix="pip install diffusers") from error
+        raise HardcaseError("diffusers is not installed.", fix="pip install diffusers") from error
     with reading(f"{folder} holds no model of diffusers"):
         name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["_class_name"]
     if name not in ("AutoencoderKL", "VQModel"):
-        raise Problem(
+        raise HardcaseError(
             f"{folder} holds a {name}; only AutoencoderKL and VQModel give images a code here."
         )
     net = getattr(diffusers, name).from_pretrained(
@@ -225,7 +225,7 @@ def _code(arguments: Any) -> Tensor:
     arguments = getattr(arguments, "latents", arguments)
     first = arguments[0] if isinstance(arguments, tuple | list) and arguments else arguments
     if not isinstance(first, Tensor):
-        raise Problem(f"the generator's encode gave a {type(first).__name__}, not a tensor.")
+        raise HardcaseError(f"the generator's encode gave a {type(first).__name__}, not a tensor.")
     return first
 
 
@@ -250,8 +250,8 @@ class Decoder(NormalCodes):
     def __init__(self, vae: Vae) -> None:
         super().__init__()
         if not vae.labels:
-            raise Problem(
-                "this VAE is not told the class, so it cannot make labelled seeds.",
+            raise HardcaseError(
+                "this VAE does not know the class, so it cannot generate labelled images.",
                 fix="--generator vae:conditional",
             )
         self.vae = vae
@@ -329,7 +329,7 @@ class CachedCodes(nn.Module):
         order = self.images.y.argsort(stable=True).to(y.device)
         counts = self.images.y.bincount(minlength=len(self.images.classes)).to(y.device)
         if bool((counts[y] == 0).any()):
-            raise Problem("there is a class without an image to begin with.")
+            raise HardcaseError("there is a class without an image to begin with.")
         drawn = torch.rand(2, len(y), generator=rng, device=y.device)
         near, far = order[(counts.cumsum(0) - counts)[y] + (drawn * counts[y]).long()]
         share = torch.rand(len(y), 1, generator=rng, device=y.device) / 10
@@ -370,7 +370,7 @@ class UserGenerator(NormalCodes):
         latent = getattr(net, "latent", None)
         layers = getattr(net, "layers", None)
         if not isinstance(latent, int) or not isinstance(layers, list | tuple):
-            raise Problem(
+            raise HardcaseError(
                 "a generator of your own needs two attributes: latent (the length of its code) and"
                 " layers (names of submodules).",
                 fix="self.latent = 128; self.layers = ['linear', 'blocks.0']",
@@ -381,7 +381,7 @@ class UserGenerator(NormalCodes):
         inner = dict(net.named_modules())
         for name in self.layers:
             if name not in inner:
-                raise Problem(
+                raise HardcaseError(
                     f"the generator has no layer {name!r}.",
                     f"layers: {', '.join(filter(None, inner))}",
                 )
@@ -404,7 +404,7 @@ class UserGenerator(NormalCodes):
         fired = set[int]()
 
         def hook(place: int) -> Callable[[nn.Module, Any, Tensor], Tensor]:
-            def change(layer: nn.Module, given: Any, features: Tensor) -> Tensor:
+            def change(layer: nn.Module, strength: Any, features: Tensor) -> Tensor:
                 fired.add(place)
                 return meet(place, features)
 
@@ -420,7 +420,7 @@ class UserGenerator(NormalCodes):
                 handle.remove()
         for i, name in enumerate(self.layers, 1):
             if i not in fired:
-                raise Problem(
+                raise HardcaseError(
                     f"layer {name!r} of the generator never ran, so it cannot be perturbed."
                 )
         return image
@@ -429,7 +429,7 @@ class UserGenerator(NormalCodes):
         with guarded(f"generator {type(self.net).__name__}"):
             image: Tensor = self.net(z, y.to(z.device))
         if image.ndim != 4 or len(image) != len(z):
-            raise Problem(
+            raise HardcaseError(
                 f"the generator gave {tuple(image.shape)} for {len(z)} codes; images are (m, c,"
                 " h, w)."
             )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hardcase import registry
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.generators.adapters import (
     CachedCodes,
     Decoder,
@@ -97,8 +97,8 @@ def trained_generator(
 ) -> tuple[nn.Module, cards.Card]:
     """The generator trained on these images by its recipe (eval mode), and its card; cached.
 
-    A VQ-VAE with a `mix` goes on from the one without, which is kept too and shared by all that
-    differ in these options.
+    A VQ-VAE with a `mix` continues the VQ-VAE without it, which is cached too and shared by all
+    that differ in these options.
 
     Args:
         family: ``vae``, ``vqvae``, ``gan`` or that of a plug-in.
@@ -111,9 +111,9 @@ def trained_generator(
         seed: Everything random follows from it.
         judge: Maps images in [0, 1] to logits; with it the card says how often it still sees the
             label.
-        progress: Told how the training goes.
+        progress: Called with the progress of the training.
         device: Where the networks are.
-        options: The family's own: `beta` of a VAE; `mix`, `latent_weight`, `image_weight`,
+        options: Options of the family: `beta` of a VAE; `mix`, `latent_weight`, `image_weight`,
             `joint_epochs`, `reduction` of a VQ-VAE; `flips` of a GAN.
     """
     arguments = {key: value for key, value in locals().items() if key != "options"}
@@ -177,7 +177,7 @@ def load_generator(
     """A trained generator read from its folder.
 
     Args:
-        folder: Where it was kept, with its card.
+        folder: Its folder, with its card.
         family: ``vae``, ``vqvae``, ``gan`` or that of a plug-in.
         data: Hash of the images that it must have been trained on; by default any.
     """
@@ -202,7 +202,7 @@ def _row(family: str, kind: str | None) -> registry.Part:
     }
     for name in (family, f"{family}:{kind}"):
         if studies.get(name):
-            raise Problem(
+            raise HardcaseError(
                 f"{name} needs what the extra 'studies' brings, which is not installed.",
                 fix="pip install 'hardcase[studies]'",
             )
@@ -225,7 +225,8 @@ def _from_config(config: Mapping[str, Any]) -> nn.Module:
 
 
 def _yardstick(images: Images, judge: Judge, device: torch.device | str) -> str:
-    """A hash of what `measure` measures with; a judge is known by its answers to a few images."""
+    """A hash of what `measure` measures with; a judge is identified by its answers on sample
+    images."""
     if judge is None:
         return images.hash
     logits = judge(from_bytes(images.x[:64].to(device)))
@@ -242,7 +243,7 @@ def check_agreement(card: Mapping[str, Any], *, refuse: bool) -> None:
     if not refuse:
         _log.warning("%s %s", what, why)
         return
-    raise Problem(
+    raise HardcaseError(
         what,
         why,
         fix="--method natural, which needs no generator; a better one by --generator, or"
@@ -253,7 +254,7 @@ def check_agreement(card: Mapping[str, Any], *, refuse: bool) -> None:
 # The generator of a campaign: the one that was named or the method's own, and its space.
 
 MEASURED_IMAGES = 500
-"""Images with which a generator of the user's own is measured."""
+"""Images with which a user's generator is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +268,7 @@ class Generator:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorSelection:
-    """How the generator of a run is found or trained, and which space it opens."""
+    """How the generator of a run is loaded or trained, and which space it opens."""
 
     method: str
     perturbs: bool
@@ -331,14 +332,16 @@ class GeneratorSelection:
         return Generator(family, net.to(self.subject.device), card)
 
     def _with_places(self, net: nn.Module, name: str) -> Generator:
-        """A generator of the user's own, whose activations are perturbed."""
+        """A user's generator, whose activations are perturbed."""
         generator = UserGenerator(net.to(self.subject.device))
         if generator.shape != self.shape:
-            raise Problem(f"{name} makes images of {generator.shape}; the data has {self.shape}.")
+            raise HardcaseError(
+                f"{name} makes images of {generator.shape}; the data has {self.shape}."
+            )
         return Generator("supplied", generator, supplied_card(net, name))
 
     def _measured(self, net: nn.Module, name: str) -> Generator:
-        """A generator of the user's own, in whose codes is searched; it is measured as ours are."""
+        """A user's generator, in whose codes is searched; it is measured as ours are."""
         device = self.subject.device
         classes = len(self.example.classes)
         adapted = coder(net.to(device).eval(), shape=self.shape, classes=classes)
@@ -354,34 +357,34 @@ class GeneratorSelection:
         subject = self.subject
         return (lambda x: subject(x).logits) if isinstance(subject, Subject) else None
 
-    def space(self, made: Generator) -> Space:
+    def space(self, generator: Generator) -> Space:
         """The space that a generator opens: places of its layers, or its codes."""
-        if made.net is None:
+        if generator.net is None:
             return Pixels()
         classes = len(self.example.classes)
         if self.perturbs:
-            net = self._placed(made)
+            net = self._placed(generator)
             return Activations(net, early_places(net, classes=classes), classes=classes)
-        if made.family == "vqvae":
-            return Grid(made.net)  # type: ignore[arg-type]  # a VqVae, by its family
-        if made.family == "gan":  # its codes are found by descent
-            return latent(Inverted(made.net, shape=self.shape, classes=classes))
-        return latent(made.net)
+        if generator.family == "vqvae":
+            return Grid(generator.net)  # type: ignore[arg-type]  # a VqVae, by its family
+        if generator.family == "gan":  # its codes are found by descent
+            return latent(Inverted(generator.net, shape=self.shape, classes=classes))
+        return latent(generator.net)
 
-    def _placed(self, made: Generator) -> Any:
+    def _placed(self, generator: Generator) -> Any:
         """The network as a generator with places; most have them themselves."""
-        if made.family == "vae":
-            return Decoder(made.net)  # type: ignore[arg-type]  # a Vae, by its family
-        if made.family == "vqvae":
-            return CachedCodes(made.net, self.images(self.split))  # type: ignore[arg-type]  # likewise
-        return made.net
+        if generator.family == "vae":
+            return Decoder(generator.net)  # type: ignore[arg-type]  # a Vae, by its family
+        if generator.family == "vqvae":
+            return CachedCodes(generator.net, self.images(self.split))  # type: ignore[arg-type]  # likewise
+        return generator.net
 
 
 def _conditional(kind: str) -> str:
     """The kind of VAE whose samples have labels."""
     if kind in ("linear", "conv", "hierarchical"):
-        raise Problem(
-            f"a VAE of kind {kind} is not told the class, so it cannot make labelled seeds.",
+        raise HardcaseError(
+            f"a VAE of kind {kind} does not know the class: it cannot generate labelled images.",
             fix="--generator vae:conditional",
         )
     return kind or "conditional"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators.quality import LAWS, Family, Settings, measure_samples
 from hardcase.randomness import named_randomness
 from hardcase.registry import generator
@@ -106,7 +106,7 @@ class _ToPixels(nn.Module):
 
 
 class NormalCodes(nn.Module):
-    """A generator of given classes whose codes are standard normal."""
+    """A class-conditional generator whose codes are standard normal."""
 
     latent: int
 
@@ -148,7 +148,7 @@ class Gan(NormalCodes):
         super().__init__()
         start, left = divmod(size, 2 ** len(doubles))
         if left:
-            raise Problem(
+            raise HardcaseError(
                 f"this GAN doubles its pictures {len(doubles)} times; {size} is not a multiple of"
                 f" {2 ** len(doubles)}."
             )
@@ -189,7 +189,7 @@ class Gan(NormalCodes):
     recipe=TrainingRecipe(epochs=12, steps=1200, batch=128, lr=2e-4),
 )
 def conditional(channels: int, size: int, classes: int, latent: int) -> Gan:
-    """Images of a given class, from a wide network; needs a GPU."""
+    """Class-conditional images from a wide network; needs a GPU."""
     return Gan(channels, size, classes, latent=latent, widths=(128, 128, 128, 64))
 
 
@@ -201,7 +201,7 @@ def conditional(channels: int, size: int, classes: int, latent: int) -> Gan:
     recipe=TrainingRecipe(epochs=1, steps=1200, batch=64, lr=1e-3),
 )
 def small(channels: int, size: int, classes: int, latent: int) -> Gan:
-    """Images of a given class; its activations can be perturbed; minutes on a CPU.
+    """Class-conditional images; its activations can be perturbed; minutes on a CPU.
 
     Narrower where the image is large.
     """

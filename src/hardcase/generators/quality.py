@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from hardcase import tensors
 from hardcase.cache import write_atomically
-from hardcase.errors import NO_SEEDS, Problem
+from hardcase.errors import NO_SEEDS, HardcaseError
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.cards import History, TrainingRecipe
@@ -168,8 +168,8 @@ def draw_samples(folder: Path, net: nn.Module, classes: int, *, each: int = 10) 
     device = next(net.parameters()).device
     label = torch.arange(min(classes, 20), device=device).repeat_interleave(each)
     draw: Any = net.sample  # a family's own method
-    made = to_bytes(draw(label, stream(0, "picture", device=device))[1])
-    return write(folder / "samples.png", list(made.reshape(-1, each, *made.shape[1:])))
+    samples = to_bytes(draw(label, stream(0, "picture", device=device))[1])
+    return write(folder / "samples.png", list(samples.reshape(-1, each, *samples.shape[1:])))
 
 
 # Fresh labelled images from a conditional generator.
@@ -228,10 +228,10 @@ def check_samples(
     x = generator.sample(wanted, stream(seed, "readable", device=device))[1]
     share = float(accept(from_bytes(to_bytes(x)), wanted).double().mean())
     if share < READABLE * readable:
-        raise Problem(
+        raise HardcaseError(
             f"most of {len(verifiers)} independent networks recognise only {share:.0%} of the"
             f" generator's samples, and {readable:.0%} of real images.",
-            "Seeds would not show what they are called.",
+            "Generated images would not show the class of their label.",
             fix="a generator trained longer, or another --generator; --witness none checks nothing",
         )
     return True
@@ -253,7 +253,7 @@ def generated_seeds(
     labels = torch.tensor([c for c in range(len(real.classes)) if c != target])
     how: dict[str, Any] = {"seed": seed, "device": subject.device}
     if verifiers and not check_samples(net, labels, verifiers, real, **how):
-        _log.warning("networks that would check generated seeds do not know the data")
+        _log.warning("networks that would check generated images do not know the data")
         verifiers = ()
     return verified_seeds(
         net, real.classes, count, subject=subject, verifiers=verifiers, labels=labels, **how
@@ -341,7 +341,7 @@ def fresh(
     if len(refused):
         names = ", ".join(sorted({classes[c] for c in wanted[refused].tolist()}))
         if not bool(good.any()):
-            raise Problem(
+            raise HardcaseError(
                 f"all of the generator's samples of {names} are refused twenty times over.",
                 "A search needs images that the model, and who else checks them, gets right.",
                 fix="a better generator (more --epochs), or another model",

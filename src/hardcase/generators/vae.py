@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators.quality import LAWS, Family, Settings, measure
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
@@ -104,12 +104,12 @@ class Vae(nn.Module):
         if not self.labels:
             return values
         if y is None:
-            raise Problem(
+            raise HardcaseError(
                 "a conditional VAE needs the label of every image.",
                 fix="encode(x, y) and decode(z, y)",
             )
-        one_hot = y[:, None] == torch.arange(self.labels, device=y.device)
-        return torch.cat([values.flatten(1), one_hot.to(values.dtype)], dim=1)
+        indicator = y[:, None] == torch.arange(self.labels, device=y.device)
+        return torch.cat([values.flatten(1), indicator.to(values.dtype)], dim=1)
 
 
 @_vae(
@@ -186,7 +186,7 @@ def conv(channels: int, size: int, classes: int, latent: int) -> Vae:
     code has another, residual network for SVHN.
     """
     if size < 4:
-        raise Problem(
+        raise HardcaseError(
             f"a convolutional VAE halves its images twice; {size}x{size} pixels are too few (4x4 or"
             " more)."
         )

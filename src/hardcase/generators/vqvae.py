@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators.quality import LAWS, Family, Settings, measure
 from hardcase.randomness import named_randomness
 from hardcase.registry import generator
@@ -297,7 +297,7 @@ class VqVae(nn.Module):
     ) -> None:
         super().__init__()
         if size % 2**halvings:
-            raise Problem(
+            raise HardcaseError(
                 f"a VQ-VAE halves its images {halvings} times; {size}x{size} pixels cannot be"
                 " halved so often."
             )
@@ -471,9 +471,9 @@ def own_loss(
     return loss
 
 
-def _squared_norm(one: Tensor, two: Tensor) -> Tensor:
+def _squared_norm(first: Tensor, second: Tensor) -> Tensor:
     """The mean over images of the squared norm of their difference."""
-    return (one - two).square().flatten(1).sum(1).mean()
+    return (first - second).square().flatten(1).sum(1).mean()
 
 
 ERRORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -533,7 +533,7 @@ def healthy(net: VqVae, images: Images) -> None:
         decoded = net(x)
     used = len(set(codes.flatten().tolist()))
     if used < FEW or float(decoded.std(0).mean()) < 0.1 * float(x.std(0).mean()):
-        raise Problem(
+        raise HardcaseError(
             f"the VQ-VAE has collapsed: {used} of {len(net.book.codes)} codes in use,"
             f" reconstructions vary by {float(decoded.std(0).mean()):.3g} where images vary by"
             f" {float(x.std(0).mean()):.3g}.",

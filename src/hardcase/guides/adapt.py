@@ -170,7 +170,7 @@ class Pools:
         self.running.index_put_((rows,), self.running[rows] | active)
 
     def made(self) -> State:
-        """The records made here, oldest first, unfinished ones last."""
+        """The records of this guide, oldest first, unfinished ones last."""
         if not len(self.written):
             return {"vector": self.vectors.flatten(0, 1), "cover": self.covers.flatten(0, 1)}
         total = int(self.written[0])
@@ -189,11 +189,11 @@ class Pools:
         if not len(groups):
             return
         fresh = (rng.uniform(groups, self.pool.shape[1:]) * 2 - 1) * LIMIT
-        known = torch.arange(self.memory, device=groups.device) < self.written[groups][:, None]
-        if bool(known.any()):
-            best = greedy_cover(self.covers[groups], known, self.parents)
+        written = torch.arange(self.memory, device=groups.device) < self.written[groups][:, None]
+        if bool(written.any()):
+            best = greedy_cover(self.covers[groups], written, self.parents)
             parents = self.vectors[groups].gather(1, best[..., None].expand(-1, -1, fresh.shape[2]))
-            fresh = torch.where(known.any(1)[:, None, None], breed(parents, groups, rng), fresh)
+            fresh = torch.where(written.any(1)[:, None, None], breed(parents, groups, rng), fresh)
         self.pool[groups] = fresh
         self.used[groups] = 0
 
@@ -229,7 +229,7 @@ class Learning:
     Args:
         parents: Vectors that breed; a pool has twice as many.
         memory: Last records, which breed the next pool.
-        alone: Every seed learns for itself; else a shard shares one pool and hands it on.
+        alone: Every seed learns for itself; else a shard shares a pool and hands it on.
     """
 
     parents: int = 50

@@ -1,15 +1,15 @@
 """A map of failures over two or three measured features: MAP-Elites as a guide.
 
 J.-B. Mouret, J. Clune, "Illuminating search spaces by mapping elites", 2015,
-https://arxiv.org/abs/1504.04909. Each cell keeps the failing candidate nearest to its image, one
-that every witness keeps going before one that not. The judge is never asked. `choose` aims at cells
-without a failure and gives, for each image, the candidate of its own that came nearest to the cell
-as the parent to mutate; `gain` says how much a candidate adds to its cell.
+https://arxiv.org/abs/1504.04909. Each cell keeps the failing candidate nearest to its image;
+candidates with a label that every witness keeps come before others. The judge takes no part.
+`choose` aims at cells without a failure and gives, for each image, its candidate that came nearest
+to the cell as the parent to mutate; `gain` says how much a candidate adds to its cell.
 
 What a cell keeps is the least by (witnessed first, distance, number of the seed, order of looking),
 which is a total order, so maps of shards merge in any grouping to the same bytes. Differences from
-the reference: parents are kept for each image apart, as a code means something for its own seed
-only; they are the seed's candidates of the highest score in each cell and need not fail; cells near
+the reference: parents are kept per image, as a code is valid for its seed only;
+they are the seed's candidates of the highest score in each cell and need not fail; cells near
 to what an image has reached are aimed at more often.
 """
 
@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.campaign.claims import claim_context, stored_label
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides.units import appended, grown, row_of, unseen
 from hardcase.objectives import Margin
 from hardcase.randomness import Rng
@@ -37,7 +37,7 @@ PARENT = "corpus/z"
 """The target under which searches look for a parent's code."""
 UNSEEN, REACHED, FAILING, WITNESSED = range(4)
 LEVELS = ("not reached", "never failed", "fails", "fails, witnessed")
-"""What is known of a cell, from least to most."""
+"""The states of a cell, from least to most."""
 EPSILON = 1e-6
 REACH = 1.0
 """Cells over which the chance to be aimed at falls to 1/e, from the nearest candidate of a seed."""
@@ -50,7 +50,7 @@ Distance = Callable[[Probe], Float[Tensor, " m"]]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One side of a map: a feature in `cells` equal parts; values beyond are the outermost's."""
+    """An axis of a map: a feature in `cells` equal parts; values beyond are the outermost's."""
 
     name: str
     low: float
@@ -59,7 +59,7 @@ class Axis:
 
     def __post_init__(self) -> None:
         if not self.low < self.high or self.cells < 1:
-            raise Problem(
+            raise HardcaseError(
                 f"the axis {self.name!r} is empty.",
                 f"It has {self.cells} cells from {self.low:g} to {self.high:g}.",
                 fix="low < high and one cell or more",
@@ -67,7 +67,8 @@ class Axis:
 
 
 def spanned(name: str, values: Float[Tensor, " n"], cells: int = 10) -> Axis:
-    """An axis from the 1st to the 99th percentile of some images, a tenth longer at each end."""
+    """An axis from the 1st to the 99th percentile of the images' values, a tenth longer at each
+    end."""
     ends = torch.tensor([0.01, 0.99], dtype=torch.float64, device=values.device)
     low, high = values.double().quantile(ends).tolist()
     more = 0.1 * (high - low)
@@ -94,7 +95,7 @@ class CellGrid:
 
     def __post_init__(self) -> None:
         if not 2 <= len(self.axes) <= 3:
-            raise Problem(
+            raise HardcaseError(
                 f"a map has two or three axes, not {len(self.axes)}.", fix="--map brightness,slant"
             )
 
@@ -145,7 +146,7 @@ class Archive:
         witnessed: Which failures all witnesses keep; None where there are no witnesses.
         distance: How far a candidate is from its seed.
         capacity: Candidates of each image that may become parents.
-        base: What earlier rounds found.
+        base: The state after earlier rounds.
     """
 
     name = "map"
@@ -253,7 +254,7 @@ class Archive:
         )
 
     def delta(self) -> State:
-        """What this fork found in every cell."""
+        """The state of every cell in this fork."""
         return {name: value.clone() for name, value in self.own.items()}
 
     def merge(self, deltas: Sequence[State]) -> None:
@@ -267,7 +268,7 @@ class Archive:
         return float((level >= self.wanted).double().mean())
 
     def table(self) -> list[dict[str, Any]]:
-        """One row a cell: its middle, what is known of it, and its elite where it fails."""
+        """A row per cell: its middle, its state, and its elite where it fails."""
         state = _merged([self.base, self.own])
         rows = []
         for cell, centre in enumerate(self.grid.centres().tolist()):
@@ -286,10 +287,10 @@ class Archive:
         with torch.no_grad():
             features = self.grid.measure(probe.x)
             failing = self.oracle(probe)
-            kept = torch.zeros_like(failing)
+            accepted = torch.zeros_like(failing)
             if self.witnessed is not None:
-                kept = failing & self.witnessed(probe)
-        level = REACHED + failing.long() + kept.long()
+                accepted = failing & self.witnessed(probe)
+        level = REACHED + failing.long() + accepted.long()
         sound = features.isfinite().all(1) & probe.logits.isfinite().all(1)
         return features, self.grid.index(features), torch.where(sound, level, UNSEEN)
 
@@ -312,6 +313,8 @@ class Archive:
             ).cpu(),
         }
         place = cell[rows].cpu()
+        # Stable sorts from the least to the most important key leave the winner of each cell first,
+        # in a total order: ties do not depend on the order of rows.
         order = torch.arange(len(rows))
         for key in (candidates["seed"], candidates["distance"], -candidates["level"], place):
             order = order[key[order].argsort(stable=True)]
@@ -338,6 +341,8 @@ def _merged(states: Sequence[State]) -> State:
     """The better elite of each cell, and the sum of the counts."""
     best = dict(states[0])
     for other in states[1:]:
+        # Among cells without a failure no candidate is better: such a cell only takes the higher
+        # level and the sum of the counts.
         higher = other["level"].clamp_min(REACHED) - best["level"].clamp_min(REACHED)
         alike = other["distance"] == best["distance"]
         nearer = (other["distance"] < best["distance"]) | (alike & (other["seed"] < best["seed"]))
@@ -352,7 +357,7 @@ def _merged(states: Sequence[State]) -> State:
 
 
 class _Parents:
-    """For each original its own image and the best candidate of each cell that it reached last."""
+    """For each original its image and the best candidate of each cell that it reached last."""
 
     def __init__(self, cells: int, features: int, capacity: int) -> None:
         self.cells = cells

@@ -36,7 +36,7 @@ Schedule = Callable[[Entries, Rng], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """TensorFuzz's: evenly one of the last `last` entries or one drawn from all.
+    """TensorFuzz's choice: with equal chance from the last `last` entries, or from all.
 
     Args:
         last: Newest entries that are preferred.
@@ -92,8 +92,8 @@ MOST = 8192
 @guide("corpus", needs="a criterion", paper="Xie et al., ISSTA 2019")
 class Corpus:
     """Candidates that do not fail by `oracle` and that `novelty` finds new, at most `capacity` for
-    each seed: the seed itself and the newest. `schedule` picks the parents. `columns` that a search
-    tells of an entry come back with it as a parent.
+    each image: the image itself and the newest. `schedule` picks the parents. `columns` that a
+    search tells of an entry come back with it as a parent.
 
     Args:
         novelty: The guide whose gain says what is new.

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.randomness import Rng
 from hardcase.registry import guide
 from hardcase.tensors import ordinal
@@ -57,7 +57,8 @@ def appended(
 
 
 class Hits:
-    """Hit counts of `units`: one table for all images, or (`each`) a row for every seed of a shard.
+    """Hit counts of `units`: a shared table for all images, or (`each`) a row for every seed of a
+    shard.
 
     A shared table merges by addition. Tables of single images belong to their shard and are not
     handed on; their sums are.
@@ -121,7 +122,7 @@ class UnitGuide:
         return self.units.taps
 
     def active(self, probe: Probe) -> Bool[Tensor, "m u"]:
-        """Which units a probe covers, found once: gain and update ask of the same one in turn."""
+        """Which units a probe covers, cached: gain and update need the same probe in turn."""
         if self._shown is None or self._shown[0] is not probe:
             self._shown = (probe, self.units.active(probe))
         return self._shown[1]
@@ -147,7 +148,7 @@ def unseen(probe: Probe) -> Bool[Tensor, " m"]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of units from the start: large incoming weights, and who may cross."""
+    """Constant facts about units: large incoming weights, and which may cross."""
 
     heavy: Bool[Tensor, " u"]
     crossing: Bool[Tensor, " u"]
@@ -156,8 +157,8 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What a pick may know: the images' rows, hit counts by row, each row's last scaled values (NaN
-    where there are none), and what is known from the start.
+    """The input of a pick: the images' rows, hit counts by row, each row's last scaled values (NaN
+    where absent), and the constant facts.
     """
 
     rows: Int[Tensor, " m"]
@@ -207,13 +208,13 @@ def _near(board: Board, count: int, *, down: int) -> Targets:
     below = board.facts.threshold - board.values
     number = torch.arange(board.values.shape[1], device=board.values.device)
     parts = []
-    for near, sign, some in (
+    for near, sign, chosen in (
         ((above > 0) & (above < 0.25), down, count - count // 2),
         ((below > 0) & (below < 0.2), -down, count // 2),
     ):
         near = near & board.facts.crossing.to(near.device)
         first = torch.where(near, -number, -number - len(number))
-        unit = first.argsort(dim=1, descending=True, stable=True)[:, :some]
+        unit = first.argsort(dim=1, descending=True, stable=True)[:, :chosen]
         parts.append((unit, near.gather(1, unit) * float(sign)))
     units, signs = (torch.cat(part, 1) for part in zip(*parts))
     return {"unit": units, "sign": signs}
@@ -223,7 +224,7 @@ def _near(board: Board, count: int, *, down: int) -> Targets:
 
 
 def take(probe: Probe, rows: Int[Tensor, " r"]) -> Probe:
-    """Some rows of a probe."""
+    """Rows of a probe."""
     return replace(
         probe,
         z=probe.z[rows],
@@ -338,7 +339,7 @@ class Strategies(UnitGuide):
     Args:
         name: The target by which it names units.
         units: The neurons to choose from.
-        facts: What is known of each from the start.
+        facts: Constant facts about each unit.
         strategies: How units are chosen, by name.
         count: Units that are pushed at a time.
         cycle: Strategies take turns.
@@ -365,7 +366,7 @@ class Strategies(UnitGuide):
         if cycle:
             least = 1
         if not strategies or count < least:
-            raise Problem(
+            raise HardcaseError(
                 f"{count} units cannot be shared out between {len(strategies)} strategies."
             )
         super().__init__(name, units, count, hits or Hits(units.count, each=each))
@@ -436,7 +437,7 @@ class Strategies(UnitGuide):
 @guide("strongest-units", needs="activations", paper="Te Wei Lee, report, 2020")
 class StrongestUnits(Forgetful):
     """For walk number w, the `k` units of group w (``groups[w]``: the first of its units and their
-    number) that are strongest on the seed. Groups of one unit each are One-MaXplore. It remembers
+    number) that are strongest on the seed. Groups of a single unit are One-MaXplore. It remembers
     the images of a shard and hands nothing on.
 
     Args:

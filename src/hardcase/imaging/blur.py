@@ -204,6 +204,7 @@ def bilateral(x: Batch, *, size: int = 7, far: float = 50.0, unlike: float = 50 
     weight = torch.exp(-distance / (2 * far**2))[:, None, None] * torch.exp(
         -difference / (2 * unlike**2)
     )
+    # The window is a disc, not a square: the same reach in all directions.
     weight = weight * (distance <= half**2)[:, None, None]
     return total(around * weight, 2) / total(weight, 2)
 

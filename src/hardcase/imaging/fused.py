@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.cache import cache_folder, write_atomically
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 __all__ = ["plainly", "usable"]
 
@@ -168,6 +168,8 @@ def compress(
 @cache
 def _reciprocal(number: float, device: torch.device) -> float:
     """What torch multiplies by where it divides by a constant on this device."""
+    # On a GPU torch divides by a constant as a product with its reciprocal in float32. The kernels
+    # do the same, so that both give equal bits.
     return float(torch.ones(1, device=device) / number)
 
 
@@ -183,6 +185,8 @@ def _launch(name: str, blocks: tuple[int, int], *given: Any) -> None:
     first = next(argument for argument in given if isinstance(argument, Tensor))
     kernels = _kernels(first.device.index or 0)
     assert kernels is not None
+    # cuLaunchKernel takes an array of addresses of the arguments, not the arguments: `values` must
+    # stay alive until the call has returned.
     values = [_argument(argument) for argument in given]
     pointers = (ctypes.c_void_p * len(values))(
         *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
@@ -229,12 +233,14 @@ def _compiled(device: int) -> bytes:
     source = files("hardcase.imaging").joinpath("kernels.cu").read_bytes()
     major, minor = torch.cuda.get_device_capability(device)
     options = (f"--gpu-architecture=sm_{major}{minor}".encode(),)
+    # The name holds everything that the machine code depends on, so that a new release or another
+    # GPU compiles anew and an old file is never read.
     about = sha256(b"\0".join((source, *options, str(torch.version.cuda).encode())))
     path = cache_folder() / "kernels" / f"images-{about.hexdigest()[:16]}.cubin"
     with suppress(OSError):
         return path.read_bytes()
     code = _compile(source, options)
-    with suppress(OSError, Problem):  # the next command compiles again
+    with suppress(OSError, HardcaseError):  # the next command compiles again
         write_atomically(path, code, flush=False)
     return code
 

@@ -228,15 +228,19 @@ def _specks(
     height, width = x.shape[2:]
     down = torch.arange(height, device=x.device, dtype=torch.float32)[:, None]
     right = torch.arange(width, device=x.device, dtype=torch.float32)[None, :] + 0.18 * down
+    # `right` grows by 0.18 with every row of pixels: a slanted lattice shows no columns to the eye.
     row = (down / cell[0]).floor()
     column = (right / cell[1]).floor()
     across = int((width + 0.18 * height) // cell[1]) + 1
     count = (int(height // cell[0]) + 1) * across
     index = (row * across + column).long().flatten()
     drawn = lattice(key, count, salt=salt)[:, index].reshape(len(key), height, width)
+    # One random word per cell gives four values: place down, place across, size, presence. The
+    # place leaves room for the ellipse, so no ellipse is cut at the border of its cell.
     place_down = ((drawn & 0xFF).to(x.dtype) / 255 - 0.5) * max(cell[0] - 2 * size[0], 0)
     place_right = ((drawn >> 8 & 0xFF).to(x.dtype) / 255 - 0.5) * max(cell[1] - 2 * size[1], 0)
     grown = 0.6 + 0.4 * (drawn >> 16 & 0xFF).to(x.dtype) / 255
+    # Two bits, of which only 00 means no drop: three of four cells hold a drop.
     present = (drawn >> 24 & 0x3).to(x.dtype).clamp_max(1)
     away_down = (down - (row + 0.5) * cell[0]) - place_down
     away_right = (right - (column + 0.5) * cell[1]) - place_right

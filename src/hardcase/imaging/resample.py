@@ -190,6 +190,8 @@ def combine(x: Tensor, weights: Float[Tensor, "out in"], dim: int) -> Tensor:
     shape = [1] * x.ndim
     shape[dim] = len(weights)
     total = x.narrow(dim, 0, 1) * weights[:, 0].reshape(shape)
+    # A loop instead of a matrix product: BLAS may sum in an order that depends on the number of
+    # rows, and bits would follow.
     for i in range(1, x.shape[dim]):
         total += x.narrow(dim, i, 1) * weights[:, i].reshape(shape)
     return total
@@ -201,6 +203,8 @@ def _cubic(points: int, size: int) -> tuple[tuple[float, ...], ...]:
     place = np.linspace(0, points - 1, size)
     before = np.minimum(np.floor(place), points - 2).astype(int)
     t = place - before
+    # Catmull-Rom weights of the four control points around a place (E. Catmull and R. Rom, 1974):
+    # they pass through every control point. Beyond the ends the outer point counts again.
     near = (
         (-t + 2 * t**2 - t**3) / 2,
         (2 - 5 * t**2 + 3 * t**3) / 2,
@@ -235,5 +239,6 @@ def cell_matrix(size: int, cells: Float[Tensor, " m"]) -> Float[Tensor, "m size 
     """The matrix that replaces every pixel of an axis by the mean of its cell, of `cells` cells."""
     number = torch.arange(size, device=cells.device, dtype=cells.dtype) + 0.5
     cell = (number[None] * cells[:, None] / size).floor()
+    # A pixel becomes the mean of all pixels with the same cell number.
     same = (cell[:, :, None] == cell[:, None, :]).to(cells.dtype)
     return same / same.sum(2, keepdim=True)

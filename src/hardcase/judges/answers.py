@@ -1,7 +1,7 @@
-"""What people answered about a run: kept with it, and entered into its verdicts.
+"""People's answers about a run: stored with it, and entered into its verdicts.
 
-``RUN/answers.jsonl`` has two lines for every question: how it was drawn, written before it was
-asked, and what was answered. Who asks, and how, is the companion ``hardcase-study``'s affair. A
+``RUN/answers.jsonl`` has two lines for every question: how it was drawn, written before it is
+shown, and the answer. Who asks, and how, is the companion ``hardcase-study``'s affair. A
 person's answer about an image stands in place of the networks' verdict on this image, and changes
 no other.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hardcase import cache
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.plain import read_plain
 from hardcase.runs.files import require_plain
 from hardcase.types import Verdicts
@@ -26,12 +26,12 @@ from hardcase.types import Verdicts
 FILE = "answers.jsonl"
 NONE = "none"
 UNSURE = "unsure"
-"""Answers that are no classes: nothing of these is seen, or one is not sure."""
+"""Answers that are no classes: none of these is visible, or the person is unsure."""
 
 
 @dataclass(frozen=True, slots=True)
 class PersonAnswer:
-    """What one person said of one image."""
+    """The answer of a person on an image."""
 
     image: str
     said: str
@@ -45,7 +45,7 @@ class PersonAnswer:
 
     @property
     def kept(self) -> bool:
-        """Whether the class of the original was seen."""
+        """Whether the person named the class of the original."""
         return self.said == self.expected
 
     @property
@@ -59,7 +59,7 @@ class PersonAnswer:
 
 
 class AnswerFile:
-    """The answers of one session, written as they come; each line is on disk before it returns.
+    """The answers of a session, written as they come; each line is on disk before it returns.
 
     Args:
         run: The folder of the run.
@@ -72,12 +72,12 @@ class AnswerFile:
         self.rater = rater or f"rater-{self.session}"
 
     def ask(self, image: str, question: Mapping[str, Any]) -> None:
-        """Store what is about to be asked, and how it was drawn."""
+        """Store the next question, and how it was drawn."""
         self._append({"asked": image, "session": self.session, "at": time.time(), **question})
 
-    def add(self, given: PersonAnswer) -> None:
+    def add(self, answer: PersonAnswer) -> None:
         """Store an answer."""
-        self._append({"answered": given.image, "at": time.time(), **asdict(given)})
+        self._append({"answered": answer.image, "at": time.time(), **asdict(answer)})
 
     def _append(self, row: Mapping[str, Any]) -> None:
         require_plain(self.path)
@@ -95,29 +95,29 @@ def read_answers(run: Path) -> list[PersonAnswer]:
     path = run / FILE
     if not path.exists():
         return []
-    found: dict[tuple[str, bool], PersonAnswer] = {}
+    by_question: dict[tuple[str, bool], PersonAnswer] = {}
     try:
         for line in read_plain(path).decode().splitlines():
             row = json.loads(line)
             if "answered" in row:
-                given = PersonAnswer(**{name: row[name] for name in PersonAnswer.__slots__})
-                found[given.image, given.check] = given
+                answer = PersonAnswer(**{name: row[name] for name in PersonAnswer.__slots__})
+                by_question[answer.image, answer.check] = answer
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Problem(
+        raise HardcaseError(
             f"{path} cannot be read: {type(error).__name__} {error}",
             fix="remove its damaged line, or the file",
         ) from error
-    return list(found.values())
+    return list(by_question.values())
 
 
 def trusted(answers: Sequence[PersonAnswer]) -> list[PersonAnswer]:
     """Leave out the sessions in which most check images were named wrongly."""
     checks: dict[str, list[bool]] = {}
-    for one in answers:
-        if one.check:
-            checks.setdefault(one.session, []).append(one.kept)
+    for answer in answers:
+        if answer.check:
+            checks.setdefault(answer.session, []).append(answer.kept)
     bad = {name for name, passed in checks.items() if 2 * sum(passed) < len(passed)}
-    return [one for one in answers if one.session not in bad]
+    return [answer for answer in answers if answer.session not in bad]
 
 
 def apply_answers(
@@ -126,13 +126,15 @@ def apply_answers(
     """Let a person's answer about a failure stand in place of the networks' verdict on it; the
     column ``by`` says who decided.
     """
-    given = {one.image: one.verdict for one in answers if not one.check}
+    by_image = {answer.image: answer.verdict for answer in answers if not answer.check}
     by = verdicts.columns["by"]
     return replace(
         verdicts,
-        verdict=[given.get(name, word) for name, word in zip(ids, verdicts.verdict, strict=True)],
+        verdict=[
+            by_image.get(name, word) for name, word in zip(ids, verdicts.verdict, strict=True)
+        ],
         columns={
             **verdicts.columns,
-            "by": ["person" if name in given else who for name, who in zip(ids, by)],
+            "by": ["person" if name in by_image else who for name, who in zip(ids, by)],
         },
     )

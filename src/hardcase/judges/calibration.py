@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase.cache import open_npz
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.rules import (
     DecisionRule,
     Signals,
@@ -47,8 +47,8 @@ COUNTS = (
 class People:
     """Images that two people have looked at, and the class that each of them saw; -1: none.
 
-    Where a study knows the seed that each image was made from, each of the two answers is the
-    majority of one half of the raters.
+    Where a study knows the original of each image, each of the two answers is the majority of half
+    of the raters.
     """
 
     x: UInt8[Tensor, "m c h w"]
@@ -76,7 +76,7 @@ class People:
         )
 
     def half(self, number: int) -> People:
-        """Return the same images as one half of the raters (1 or 2) saw them."""
+        """Return the same images with the answers of half 1 or 2 of the raters."""
         answers = (self.rater1, self.rater2)[number - 1]
         return replace(self, rater1=answers, rater2=answers)
 
@@ -87,7 +87,7 @@ class People:
 
     @property
     def domain(self) -> Int[Tensor, " m"]:
-        """1: both raters saw some class; 0: neither did; -1: split."""
+        """1: both raters named a class; 0: neither did; -1: split."""
         return _both_agree(self.rater1 >= 0, self.rater2 >= 0)
 
 
@@ -101,15 +101,15 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
         with open_npz(file) as stored:
             return {name: stored[name] for name in stored}
     except FileNotFoundError:
-        raise Problem(f"there is no file {file}.") from None
+        raise HardcaseError(f"there is no file {file}.") from None
     except Exception as error:  # damaged archives raise many kinds
-        raise Problem(f"{file} is not an npz file of plain arrays: {error}") from error
+        raise HardcaseError(f"{file} is not an npz file of plain arrays: {error}") from error
 
 
 def _require(arrays: Mapping[str, Any], names: Sequence[str], where: str, form: str) -> None:
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise Problem(f"{where} has no array {missing[0]!r}.", form)
+        raise HardcaseError(f"{where} has no array {missing[0]!r}.", form)
 
 
 def _channels_first(x: np.ndarray, shape: tuple[int, ...], where: str) -> UInt8[Tensor, "n c h w"]:
@@ -120,7 +120,7 @@ def _channels_first(x: np.ndarray, shape: tuple[int, ...], where: str) -> UInt8[
     elif x.shape[1:] == (*shape[1:], shape[0]):
         images = x.transpose(0, 3, 1, 2)
     if x.dtype != np.uint8 or not len(x) or images.shape[1:] != shape:
-        raise Problem(
+        raise HardcaseError(
             f"{where} holds {len(x)} images of type {x.dtype} and shape {x.shape[1:]}; this judge"
             f" was made for 8-bit ones of {shape} (channels, height, width).",
             fix="labels of images of the judge's own data set",
@@ -140,23 +140,23 @@ def read_people(
     sizes = {name: len(column) for name, column in columns.items()}
     if {*sizes.values()} != {len(x)}:
         lengths = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        raise Problem(f"{where}: {len(x)} images, {lengths}.", FORMAT)
+        raise HardcaseError(f"{where}: {len(x)} images, {lengths}.", FORMAT)
     names = tuple(map(str, columns.pop("generator")))
     numbers = {name: torch.from_numpy(own.astype(np.int64)) for name, own in columns.items()}
     for name, values in numbers.items():
         low = int(values.min())
         high = int(values.max())
         if low < -name.startswith("rater") or high >= classes:
-            raise Problem(f"{where}: {name} runs from {low} to {high} for {classes} classes.")
+            raise HardcaseError(f"{where}: {name} runs from {low} to {high} for {classes} classes.")
     seeds = tuple(map(str, np.asarray(arrays.get("seed", ()))))
     return People(x, generator=names, seed=seeds, **numbers)
 
 
 @dataclass(frozen=True, slots=True)
 class PeopleCounts:
-    """How many people named each class of some images, as soft targets (CIFAR-10H is such a set:
-    J. Peterson et al., "Human uncertainty makes classification more robust", ICCV 2019); the last
-    column counts "none of these".
+    """Counts of people who named each class of an image, as soft targets (CIFAR-10H is such a
+    set: J. Peterson et al., "Human uncertainty makes classification more robust", ICCV 2019); the
+    last column counts "none of these".
     """
 
     x: UInt8[Tensor, "n c h w"]
@@ -164,21 +164,23 @@ class PeopleCounts:
 
     @staticmethod
     def read(file: Path, shape: tuple[int, ...], classes: int) -> PeopleCounts:
-        """Read an npz file of arrays ``images`` and ``counts``, a column per class and perhaps one
-        more for none of them.
+        """Read an npz file of arrays ``images`` and ``counts``, a column per class and perhaps
+        another for none of them.
         """
         arrays = read_arrays(file)
         _require(arrays, ("images", "counts"), str(file), COUNTS)
         x = _channels_first(arrays["images"], shape, str(file))
         counts = torch.from_numpy(arrays["counts"].astype(np.float32))
         if len(counts) != len(x) or counts[:1].numel() not in (classes, classes + 1):
-            raise Problem(
+            raise HardcaseError(
                 f"{file} holds {len(x)} images and counts of shape {tuple(counts.shape)};"
                 f" the data has {classes} classes.",
                 COUNTS,
             )
         if not bool(((counts >= 0).all(1) & (counts.sum(1) > 0)).all()):
-            raise Problem(f"{file}: some image has a negative count, or no answer at all.", COUNTS)
+            raise HardcaseError(
+                f"{file}: some image has a negative count, or no answer at all.", COUNTS
+            )
         counts = functional.pad(counts, (0, classes + 1 - counts.shape[1]))
         return PeopleCounts(x, counts)
 
@@ -189,13 +191,13 @@ class PeopleCounts:
 
     def beside(self, *known: Images) -> PeopleCounts:
         """Those about images that are in none of these sets."""
-        seen = torch.cat([fingerprints(images.x) for images in known])
-        rows = ~torch.isin(fingerprints(self.x), seen)
+        prints = torch.cat([fingerprints(images.x) for images in known])
+        rows = ~torch.isin(fingerprints(self.x), prints)
         return PeopleCounts(self.x[rows], self.counts[rows])
 
     def labels_of(self, train: Images) -> tuple[Images, Float[Tensor, "n k1"]]:
         """Return training images whose label is their row, and the target of each row: people's
-        shares where they were asked, else the class. Other images that they saw are added.
+        shares where they are available, else the class. Other images that they saw are added.
         """
         targets = functional.one_hot(train.y.long(), self.counts.shape[1]).float()
         shares = self.counts / self.counts.sum(1, keepdim=True)
@@ -216,42 +218,42 @@ class PeopleCounts:
 # fitted without that generator. The rules that are kept afterwards are fitted on all images.
 
 ENOUGH = 10
-"""Rules are fitted where people agree on kept, and on lost, for so many images."""
+"""Least number of images with agreement on kept, and on lost, for a fit."""
 FOLDS = 5
 Rules = Mapping[str, DecisionRule]
 
 
-class TooFewRated(Problem):
-    """People have not said enough to fit a judge to it."""
+class TooFewRated(HardcaseError):  # noqa: N818 - what is wrong
+    """People's answers are too few to fit a judge to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The rules fitted to people, and what is known of their errors (plain values, for a card)."""
+    """The rules fitted to people, and their measured errors (plain values, for a card)."""
 
     rules: dict[str, DecisionRule]
     measured: dict[str, Any]
 
 
 def calibrate(trainings: Sequence[Signals], people: People, rules: Rules) -> Calibration:
-    """Fit scale and thresholds of a kept label to what people said; measure them on what they were
-    not fitted to.
+    """Fit scale and thresholds of a kept label to people's answers; measure them on answers outside
+    the fit.
 
     That is images of other generators; of a study also images of other originals, and the answers
     of the other half of the raters.
 
     Args:
         trainings: What every training of the judge reads from the rated images.
-        people: What they said.
+        people: Their answers.
         rules: The rules of the judge as they are.
 
     Raises:
-        TooFewRated: If people kept, or refused, the label of fewer than `ENOUGH` images.
+        TooFewRated: If people confirmed, or refused, the label of fewer than `ENOUGH` images.
     """
-    few = _few(people.label_kept)
-    if few:
+    shortage = _few(people.label_kept)
+    if shortage:
         raise TooFewRated(
-            f"people agree that the label is kept {few}; {ENOUGH} of each are needed to fit a"
+            f"people agree that the label is kept {shortage}; {ENOUGH} of each are needed to fit a"
             " judge.",
             fix="more rated images, also of bad ones",
         )
@@ -285,7 +287,8 @@ def calibrate(trainings: Sequence[Signals], people: People, rules: Rules) -> Cal
 
 
 def _few(truth: Int[Tensor, " m"]) -> str:
-    """How many images people said yes and no of, if these are too few to fit a rule to."""
+    """How many images people answered with yes and with no, if these are too few to fit a rule
+    to."""
     yes = int((truth == 1).sum())
     no = int((truth == 0).sum())
     if min(yes, no) >= ENOUGH:
@@ -302,8 +305,8 @@ def seed_folds(
 ) -> list[tuple[Bool[np.ndarray, " m"], Bool[np.ndarray, " m"]]]:
     """Pairs of (rows to fit, rows to measure) that share no seed image and no generator.
 
-    Each generator's images of each block of seeds are measured once, by rules fitted to the images
-    that other generators made from other seeds; with one generator, to those from other seeds.
+    Each generator's images of each block of seeds are measured once, by rules fitted to images of
+    other generators from other seeds; with a single generator, to those from other seeds.
 
     >>> [(fit.tolist(), measure.tolist()) for fit, measure in seed_folds(["a", "b"], ["s", "t"])][0]
     ([False, True], [True, False])
@@ -314,24 +317,26 @@ def seed_folds(
     count = min(blocks, max(2, len(order)))
     block_of = {name: i % count for i, name in enumerate(order)}
     block = np.array([block_of[name] for name in seed])
-    several = len(set(generator)) > 1
+    more_generators = len(set(generator)) > 1
     pairs = []
     for maker in sorted(set(generator)):
         for part in range(count):
             measure = (makers == maker) & (block == part)
-            fit = (block != part) & ((makers != maker) | (not several))
+            fit = (block != part) & ((makers != maker) | (not more_generators))
             if measure.any():
                 pairs.append((fit, measure))
     return pairs
 
 
 def _folds(people: People) -> tuple[Folds, str]:
-    """Every image is scored once by rules that have seen none of its generator (or seed)."""
+    """Every image is scored once by rules fitted without its generator (or seed)."""
     names = sorted(set(people.generator))
     if people.seed:
         pairs = seed_folds(people.generator, people.seed)
         how = f"{len(names)} generators, {len(set(people.seed))} seeds and two halves of the raters"
-        return [(torch.from_numpy(fit), torch.from_numpy(own)) for fit, own in pairs], how
+        return [
+            (torch.from_numpy(fit), torch.from_numpy(test_fold)) for fit, test_fold in pairs
+        ], how
     if len(names) > 1:
         fold = torch.tensor([names.index(name) for name in people.generator])
         how = f"{len(names)} generators"
@@ -342,8 +347,8 @@ def _folds(people: People) -> tuple[Folds, str]:
 
 
 def fitted(rules: Rules, trainings: Sequence[Signals], people: People) -> DecisionRule:
-    """Return the rule of a kept label with scale and thresholds that people's answers give;
-    unchanged where they gave one answer only. The mean over the trainings is what counts, as in
+    """Return the rule of the label with scale and thresholds fitted to people's answers; unchanged
+    if all answers are equal. The mean over the trainings is what counts, as in
     `verdict_words`.
     """
     rule = rules["label_kept"]
@@ -356,10 +361,10 @@ def fitted(rules: Rules, trainings: Sequence[Signals], people: People) -> Decisi
     scaled = fit_to_people(rule, evidence, torch.cat(answers))
     chances = torch.stack([scaled.probability(each).cpu() for each in trainings]).mean(0)
     agreed = truth >= 0  # what people are split about is neither right nor wrong
-    kept = (truth[agreed] == 1).double()
-    high = precise_from(chances[agreed], kept, 1 - kept)
+    confirmed = (truth[agreed] == 1).double()
+    high = precise_from(chances[agreed], confirmed, 1 - confirmed)
     # rated losses are few: the first image that people kept ends what is called lost
-    low = 1 - precise_from(1 - chances[agreed], 1 - kept, kept, settled=1)
+    low = 1 - precise_from(1 - chances[agreed], 1 - confirmed, confirmed, settled=1)
     return replace(scaled, low=min(low, high), high=high)
 
 
@@ -371,10 +376,10 @@ def _pooled(
     words = ["unsure"] * len(people)
     for outside, inside in folds:
         rule = fitted(rules, [each[outside] for each in trainings], people[outside])
-        own = {**rules, "label_kept": rule}
-        found, chances = verdict_words(own, [each[inside] for each in trainings])
+        fold_rules = {**rules, "label_kept": rule}
+        verdicts, chances = verdict_words(fold_rules, [each[inside] for each in trainings])
         pooled[inside] = chances.cpu()
-        for row, word in zip(inside.nonzero().squeeze(1).tolist(), found):
+        for row, word in zip(inside.nonzero().squeeze(1).tolist(), verdicts):
             words[row] = word
     return pooled, words
 
@@ -382,8 +387,8 @@ def _pooled(
 def _one_rater(
     rules: Rules, trainings: Sequence[Signals], people: People, folds: Folds
 ) -> dict[str, Any]:
-    """How often the judge, fitted to one rater, says what the other one says, beside how often the
-    two say the same; the difference with an interval over images.
+    """Agreement of the judge, fitted to a rater, with the other rater, and agreement of the two
+    raters; the difference with an interval over images.
 
     A smoothed predictor can agree with single people more often than they with each other without
     being right: this shows parity, not truth.

@@ -1,9 +1,9 @@
-"""Controls of a check: images whose answer is known, judged blind beside the findings of a run.
+"""Controls of a check: images with a true answer, judged blind among the findings of a run.
 
-Twelve are images as they are, whose label is kept. Twelve of each of three kinds have lost it: what
-the same method made of an image of another class, two classes laid over each other, and morphs past
-the middle to another class. How many of them a judge gets right says how far to trust it in this
-run. They warn; they change no verdict.
+Twelve are unmodified images, with their label. Twelve of each of three kinds have lost it: images
+of the same method from another class, two classes laid over each other, and morphs past the middle
+to another class. How many of them a judge gets right says how far to trust it in this run. They
+warn; they change no verdict.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ warned of.
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """Images whose answer is known.
+    """Images with a true answer.
 
     Args:
         pairs: The images.
@@ -53,9 +53,9 @@ class Controls:
 
 
 def plant_controls(run: Run, *, seed: int = 0) -> Controls:
-    """Make the controls of a run from its own images and findings.
+    """Make the controls of a run from its images and findings.
 
-    Kinds that need a second class are left out of a run whose images are all of one.
+    Kinds that need a second class are left out of a run whose images share a class.
     """
     rng = stream(seed, "judge", "controls")
     labels = torch.from_numpy(run.seeds["label"].to_numpy().copy()).long()
@@ -93,18 +93,18 @@ def _other_class(
 
 
 def _of_other_class(run: Run, labels: Int[Tensor, " n"], rng: torch.Generator) -> ImagePairs:
-    """What the method made of images of one class, said to come from an image of another one that
-    the model does not answer either; without findings, images of another class as they are.
+    """The method's images of a class, presented as if from an image of another class that the model
+    does not answer either; without findings, unmodified images of another class.
     """
     table = run.findings.select(["expected", "predicted"])
     rows = torch.randperm(len(table), generator=rng)[:EACH]
     more = torch.randperm(len(labels), generator=rng)[: EACH - len(rows)]
     images = [run.images(rows.tolist())] * bool(len(rows))
     images += [run.seed_images(more.tolist())] * bool(len(more))
-    known = (
+    predicted = (
         torch.from_numpy(table[name].to_numpy().copy()).long()[rows] for name in table.column_names
     )
-    shown, answered = (torch.cat([classes, labels[more]]) for classes in known)
+    shown, answered = (torch.cat([classes, labels[more]]) for classes in predicted)
     chance = torch.rand(len(shown), len(labels), generator=rng)
     other = (labels[None] != shown[:, None]) & (labels[None] != answered[:, None])
     claimed = (chance * other).argmax(1)
@@ -116,7 +116,7 @@ def _of_other_class(run: Run, labels: Int[Tensor, " n"], rng: torch.Generator) -
 def _overlay(
     first: UInt8[Tensor, "e c h w"], second: UInt8[Tensor, "e c h w"]
 ) -> UInt8[Tensor, "e c h w"]:
-    """Two images on top of each other: of each grey value the one further from its background, of
+    """Two images on top of each other: of grey images the value further from its background, of
     photographs the mean.
     """
     if first.shape[1] > 1:
@@ -129,7 +129,7 @@ def _overlay(
 def _morph(
     first: UInt8[Tensor, "e c h w"], second: UInt8[Tensor, "e c h w"]
 ) -> UInt8[Tensor, "e c h w"]:
-    """An image on its way to another, with `LEFT` of the first; of grey images whole strokes."""
+    """An image on its way to another, with `LEFT` of the first; of grey images in strokes."""
     x, other = from_bytes(first), from_bytes(second)
     if first.shape[1] > 1:
         return to_bytes(LEFT * x + (1 - LEFT) * other)
@@ -138,8 +138,8 @@ def _morph(
 
 
 def count_controls(controls: Controls, verdicts: Sequence[str]) -> dict[str, Any]:
-    """Return what run.json says of the controls: by kind how many there were, and how many were
-    called kept, lost (or foreign) and unsure.
+    """Return the entry of run.json on the controls: by kind how many there were, and how many
+    were judged kept, lost (or foreign) and unsure.
     """
     counts: dict[str, Any] = {}
     for kind, word in zip(controls.kind, verdicts, strict=True):
@@ -156,7 +156,7 @@ def count_controls(controls: Controls, verdicts: Sequence[str]) -> dict[str, Any
 
 
 def controls_in_words(entry: Mapping[str, Any] | None) -> list[str]:
-    """Return the controls in lines for people: what was found, and a warning where it is little."""
+    """Return the controls in lines for people: the counts, and a warning where they are poor."""
     if not entry:
         return []
     kinds = entry["kinds"]
@@ -166,7 +166,7 @@ def controls_in_words(entry: Mapping[str, Any] | None) -> list[str]:
     ]
     fresh = kinds.get(UNCHANGED)
     if fresh:
-        lines[0] += f"; it kept {fresh['kept']} of {fresh['planted']} unchanged images"
+        lines[0] += f"; it kept {fresh['kept']} of {fresh['planted']} unmodified images"
     poor = [
         f"{kind} ({kinds[kind]['lost']} of {kinds[kind]['planted']})"
         for kind in LOSSES
@@ -175,5 +175,5 @@ def controls_in_words(entry: Mapping[str, Any] | None) -> list[str]:
     if poor:
         lines.append(f"warning: it found few lost labels of the kinds {', '.join(poor)}")
     if fresh and fresh["kept"] * EACH < FEW_KEPT * fresh["planted"]:
-        lines.append("warning: it is unsure even of unchanged images, so it accepts little here")
+        lines.append("warning: it is unsure even of unmodified images, so it accepts little here")
     return lines

@@ -1,7 +1,7 @@
 """The panel for photographs: probes on features of frozen networks, and their signals.
 
-Where a class has too few images to fit a probe (one photograph per class, as in samples of
-ImageNet), the encoder's own head is the probe, and the images only say what is usual.
+Where a class has too few images to fit a probe (a photograph per class, as in samples of
+ImageNet), the encoder's head is the probe, and the images only determine the usual distances.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.imaging.blur import binomial
 from hardcase.judges.features import (
     ALL,
@@ -27,7 +27,7 @@ from hardcase.judges.features import (
     FeatureProbe,
     HeadProbe,
     NearestProbe,
-    Tell,
+    OnProgress,
     features_at,
     kept_features,
     probe_from_card,
@@ -75,7 +75,7 @@ def _shape(normed: Tensor) -> Float[Tensor, " m"]:
 
 
 def _neighbours(normed: Tensor) -> list[Float[Tensor, " m"]]:
-    """How alike a pixel and the one beside, below and across are."""
+    """Similarity of a pixel and its right, lower and diagonal neighbour."""
     power = normed.flatten(1).square().mean(1) + 1e-3
     pairs = (
         normed[:, :, :, 1:] * normed[:, :, :, :-1],
@@ -90,14 +90,14 @@ def _contrast(deviation: Tensor) -> list[Float[Tensor, " m"]]:
     none.
     """
     flat = (deviation.flatten(1) + 0.5 / 255).log()
-    some = flat[:, :: max(1, flat.shape[1] // 4096)]
-    low, middle, high = some.quantile(constant((0.1, 0.5, 0.9), flat.dtype, flat.device), dim=1)
+    sampled = flat[:, :: max(1, flat.shape[1] // 4096)]
+    low, middle, high = sampled.quantile(constant((0.1, 0.5, 0.9), flat.dtype, flat.device), dim=1)
     return [middle, high - middle, middle - low]
 
 
 def _colour(x: Tensor) -> list[Float[Tensor, " m"]]:
-    """Light and dark, and how strong the two opponent colours are beside the light;
-    nothing of it in grey images.
+    """Lightness, and the strength of the two opponent colours relative to it; no colour
+    in grey images.
     """
     light = x.mean(1).flatten(1)
     wide = (light.std(1) + 1 / 255).log()
@@ -114,8 +114,8 @@ class Textures(nn.Module):
 
     After A. Mittal, R. Soundararajan, A. Bovik, "Making a 'completely blind' image quality
     analyzer", IEEE SPL 2013. Differences: more scales, robust statistics, colour, a shrunk
-    covariance, and the real pictures are also given blurred, noisy, compressed, darker and
-    brighter, so that sharpness or compression alone makes no picture unlike a photograph.
+    covariance, and the real pictures also enter blurred, noisy, compressed, darker and brighter,
+    so that sharpness or compression alone makes no picture unlike a photograph.
     """
 
     centre: Tensor
@@ -139,24 +139,24 @@ class Textures(nn.Module):
             for _ in range(copies)
             for rows in chunks(len(x), 64)
         ]
-        found = torch.cat(parts).double()
-        low, middle, high = found.quantile(
-            torch.tensor([0.16, 0.5, 0.84], device=found.device, dtype=found.dtype), dim=0
+        values = torch.cat(parts).double()
+        low, middle, high = values.quantile(
+            torch.tensor([0.16, 0.5, 0.84], device=values.device, dtype=values.dtype), dim=0
         )
         spread = ((high - low) / 2).clamp_min(1e-3)
-        scaled = ((found - middle) / spread).clamp(-5, 5)
+        scaled = ((values - middle) / spread).clamp(-5, 5)
         covariance = scaled.T @ scaled / len(scaled)
         share = min(0.5, COUNT / len(scaled))
-        shrunk = (1 - share) * covariance + share * torch.eye(COUNT, device=found.device)
+        shrunk = (1 - share) * covariance + share * torch.eye(COUNT, device=values.device)
         variance, directions = torch.linalg.eigh(shrunk)
         self.centre.copy_(middle)
         self.whitening.copy_(directions / variance.sqrt() / spread[:, None])
-        own = self.distance(found.float())
-        self.typical.copy_(own.median())
-        self.width.copy_((own.quantile(0.84) - own.median()).clamp_min(1e-3))
+        distances = self.distance(values.float())
+        self.typical.copy_(distances.median())
+        self.width.copy_((distances.quantile(0.84) - distances.median()).clamp_min(1e-3))
 
-    def distance(self, found: Float[Tensor, "m s"]) -> Float[Tensor, " m"]:
-        return ((found - self.centre) @ self.whitening).square().mean(1).sqrt()
+    def distance(self, values: Float[Tensor, "m s"]) -> Float[Tensor, " m"]:
+        return ((values - self.centre) @ self.whitening).square().mean(1).sqrt()
 
     @torch.no_grad()
     def likeness(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, " m"]:
@@ -172,19 +172,19 @@ class Textures(nn.Module):
 FEWEST = 3
 """Images of a class from which on a probe is fitted to it."""
 WEAKER = 0.1
-"""A probe whose accuracy on held-out images is this much below the best has no weight."""
+"""A probe whose accuracy on held-out images is this far below the best has no weight."""
 TEXTURED = 256
 """Images, evenly spread, that say what fine structure is usual."""
 LIMIT = 20.0
 """Signals are cut off here."""
 DISAGREE = -1
-"""What is seen where some model families name the expected class first and others do not."""
+"""The class in images on which model families disagree whether the expected class is first."""
 _Self = TypeVar("_Self", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PanelPlan:
-    """How a panel is made."""
+    """Settings of a panel."""
 
     views: tuple[str, ...] = ("plain", "flipped")
     kinds: tuple[str, ...] = ("logistic", "mahalanobis", "nearest")
@@ -195,7 +195,7 @@ USUAL = PanelPlan()
 
 
 class FeaturePanel(SignalSource):
-    """Probes, usual distances and textures; its encoders are beside it and not stored with it."""
+    """Probes, usual distances and textures; its encoders are not stored with it."""
 
     energy: Tensor
     batch = 32
@@ -233,48 +233,48 @@ class FeaturePanel(SignalSource):
     def read_batch(
         self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]
     ) -> tuple[list[Signals], Float[Tensor, "m f"]]:
-        """Return signals (there is one training), and unit features of the deepest layer of every
+        """Return signals (of the single training), and unit features of the deepest layer of every
         encoder side by side, in the first view.
         """
-        seen = [[each(VIEWS[view](x)) for view in self.views] for each in self.encoders]
-        votes = self.votes(seen)
+        answers = [[each(VIEWS[view](x)) for view in self.views] for each in self.encoders]
+        votes = self.votes(answers)
         mean = votes.logsumexp(0) - votes.new_tensor(len(votes)).log()
         named = votes.argmax(2) == expected
         split = named.any(0) & ~named.all(0)
         energies = [
-            (one.logits.logsumexp(1) - usual) / width
-            for each, views, (usual, width) in zip(self.encoders, seen, self.energy)
-            for one in views
+            (view_answer.logits.logsumexp(1) - usual) / width
+            for each, views, (usual, width) in zip(self.encoders, answers, self.energy)
+            for view_answer in views
             if each.classifies
         ]
         nearness = [
             (probe.typical / distances.amin(1).clamp_min(1e-9)).log()
-            for probe, distances in self._distances(self.distances, seen)
+            for probe, distances in self._distances(self.distances, answers)
         ]
         low, high = spread(x)
         signals = Signals(
             seen=mean.argmax(1).masked_fill(split, DISAGREE),
             classifiers=mean.gather(1, expected[:, None]).squeeze(1).clamp_min(-LIMIT),
-            neighbours=self._neighbours(seen, mean, expected).clamp(-LIMIT, LIMIT),
+            neighbours=self._neighbours(answers, mean, expected).clamp(-LIMIT, LIMIT),
             something=torch.stack(energies).mean(0).clamp(-LIMIT, LIMIT),
             nearness=torch.stack(nearness).mean(0).clamp(-LIMIT, LIMIT),
             likeness=self.textures.likeness(x),
             contrast=((high - low).flatten() / CONTRAST).clamp(1e-3, 1).log(),
         )
-        first = zip(self.encoders, [views[0] for views in seen])
-        deepest = [one.activations[each.layers[-1]] for each, one in first]
+        first = zip(self.encoders, [views[0] for views in answers])
+        deepest = [view_answer.activations[each.layers[-1]] for each, view_answer in first]
         return [signals], torch.cat([functional.normalize(each, dim=1) for each in deepest], 1)
 
     def votes(self, seen: Sequence[Sequence[Answer]]) -> Float[Tensor, "l m k"]:
         """Return log-probabilities by every lineage: the mean over the probes that have a weight,
-        and all views, of its networks. A network of unknown model family is one of its own.
+        and all views, of its networks. A network of unknown model family is its only member.
         """
         opinions: dict[str, list[Tensor]] = {}
         for probe in _probes(self.classifiers):
             each = self.encoders[probe.encoder]
             if float(probe.weight) > 0:
-                own = opinions.setdefault(each.lineage or f"encoder {probe.encoder}", [])
-                own += [probe.log_probabilities(one) for one in seen[probe.encoder]]
+                family_votes = opinions.setdefault(each.lineage or f"encoder {probe.encoder}", [])
+                family_votes += [probe.log_probabilities(answer) for answer in seen[probe.encoder]]
         means = [torch.stack(each).logsumexp(0) - math.log(len(each)) for each in opinions.values()]
         return torch.stack(means)
 
@@ -288,9 +288,9 @@ class FeaturePanel(SignalSource):
         rows = [closer(gaps, expected) for _, gaps in self._distances(nearest, seen)]
         if rows:
             return torch.stack(rows).mean(0)
-        own = mean.gather(1, expected[:, None])
+        of_label = mean.gather(1, expected[:, None])
         others = mean.scatter(1, expected[:, None], -torch.inf)
-        return (own - others.amax(1, keepdim=True)).squeeze(1)
+        return (of_label - others.amax(1, keepdim=True)).squeeze(1)
 
     @staticmethod
     def _distances(
@@ -298,15 +298,15 @@ class FeaturePanel(SignalSource):
     ) -> list[tuple[FeatureProbe, Tensor]]:
         """Distances by every probe in every view."""
         return [
-            (probe, probe.distances(features_at(one, probe.layer)))
+            (probe, probe.distances(features_at(answer, probe.layer)))
             for probe in _probes(probes)
-            for one in seen[probe.encoder]
+            for answer in seen[probe.encoder]
         ]
 
     def hashes(self) -> dict[str, str]:
         """Return the hash of every encoder, and of the probes."""
-        own = {f"encoder {i}": each.hash for i, each in enumerate(self.encoders, 1)}
-        return {**own, "probes": digest_tensors(self.state_dict())}
+        encoder_hashes = {f"encoder {i}": each.hash for i, each in enumerate(self.encoders, 1)}
+        return {**encoder_hashes, "probes": digest_tensors(self.state_dict())}
 
     @property
     def described(self) -> dict[str, Any]:
@@ -337,11 +337,11 @@ def fit(
     plan: PanelPlan = USUAL,
     heads: Sequence[Int[Tensor, " k"]] = (),
     seed: int = 0,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> FeaturePanel:
     """Fit a panel to training images, which must not hold the originals that it will judge."""
     if not any(each.classifies for each in encoders):
-        raise Problem(
+        raise HardcaseError(
             "a panel for photographs needs a network that classifies.",
             fix="--judge-features zoo:resnet50-imagenet",
         )
@@ -353,30 +353,33 @@ def fit(
     distances = list[FeatureProbe]()
     energies = list[list[float]]()
     for number, each in enumerate(encoders):
-        seen = kept_features(each, train.x, view=plan.views[0], tell=tell)
-        own = list[FeatureProbe]()
+        features = kept_features(each, train.x, view=plan.views[0], on_progress=on_progress)
+        probes = list[FeatureProbe]()
         if enough:  # a regression on all layers, distances on the deepest
             layers = dict.fromkeys(plan.kinds, each.layers[-1]) | {"logistic": ALL}
-            own = [
-                _fitted(kind, number, layers[kind], seen, train.y, fitted) for kind in plan.kinds
+            probes = [
+                _fitted(kind, number, layers[kind], features, train.y, fitted)
+                for kind in plan.kinds
             ]
         elif each.classifies:
-            outputs = [*heads][number : number + 1] or [_own_outputs(each, seen, classes)]
-            own = [HeadProbe(number, "", {"outputs": outputs[0]})]
-        for probe in own:
-            logits = probe.logits(features_at(seen, probe.layer)[held_out])
+            outputs = [*heads][number : number + 1] or [_own_outputs(each, features, classes)]
+            probes = [HeadProbe(number, "", {"outputs": outputs[0]})]
+        for probe in probes:
+            logits = probe.logits(features_at(features, probe.layer)[held_out])
             probe.scale.fill_(temperature(logits, train.y[held_out]))
             probe.weight.fill_(float((logits.argmax(1) == train.y[held_out]).float().mean()))
-        classifiers += own
+        classifiers += probes
         usual, read = "mahalanobis", each.layers
         labels = train.y * enough  # one Gaussian for all where classes have too few images
         if not each.classifies:
             usual, read, labels = "nearest", each.layers[-1:], torch.zeros_like(labels)
         for layer in read:
-            probe = _fitted(usual, number, layer, seen, labels, fitted)
-            probe.typical.copy_(probe.distances(seen.activations[layer][held_out]).amin(1).median())
+            probe = _fitted(usual, number, layer, features, labels, fitted)
+            probe.typical.copy_(
+                probe.distances(features.activations[layer][held_out]).amin(1).median()
+            )
             distances.append(probe)
-        energy = seen.logits[held_out].logsumexp(1)
+        energy = features.logits[held_out].logsumexp(1)
         spread_of = energy.quantile(torch.tensor([0.16, 0.5, 0.84], dtype=energy.dtype))
         low, middle, high = spread_of.tolist()
         energies.append([middle, max((high - low) / 2, 1e-3)])
@@ -408,7 +411,7 @@ def _fitted(
 def _own_outputs(each: Encoder, seen: Answer, classes: int) -> Int[Tensor, " k"]:
     outputs = seen.logits.shape[1]
     if outputs != classes:
-        raise Problem(
+        raise HardcaseError(
             f"there are fewer than {FEWEST} images of some class, so no probe can be fitted, and"
             f" {each.spec} has {outputs} outputs for {classes} classes.",
             fix="more images of every class, or an encoder whose outputs are mapped to these"

@@ -1,4 +1,4 @@
-"""Features of networks that were trained elsewhere, kept on disk, and probes fitted to them."""
+"""Features of networks that were trained elsewhere, cached on disk, and probes fitted to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.cache import cache_folder, write_atomically
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.judge import Neighbours
 from hardcase.models.pretrained import PRETRAINED
 from hardcase.models.subject import Subject
@@ -25,14 +25,14 @@ VIEWS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "plain": lambda x: x,
     "flipped": lambda x: x.flip(3),
 }
-"""What an image is seen as. One view costs one pass of every encoder."""
+"""A view of an image: how an encoder receives it. Each view costs a pass of every encoder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """A frozen network, the layers that are read, and what is known of where it comes from.
+    """A frozen network, the layers that are read, and its origin.
 
-    What it makes of images are pooled features by layer, and the scores of its own head.
+    It returns pooled features by layer, and the scores of its head.
     """
 
     subject: Subject
@@ -49,8 +49,8 @@ class Encoder:
     @property
     def classifies(self) -> bool:
         """Whether its outputs are scores of classes, and not features alone."""
-        known = PRETRAINED.get(self.spec.removeprefix("zoo:"))
-        return known is None or known.outputs == "imagenet"
+        row = PRETRAINED.get(self.spec.removeprefix("zoo:"))
+        return row is None or row.outputs == "imagenet"
 
     def __call__(self, x: Float[Tensor, "m c h w"]) -> Answer:
         answer: Answer = self.subject(_sized(x, self.size), dict.fromkeys(self.layers, pooled))
@@ -58,16 +58,18 @@ class Encoder:
 
     @torch.no_grad()
     def ask(self, x: Float[Tensor, "m c h w"], *, view: str = "plain", batch: int = 32) -> Answer:
-        """Return features and scores of one view, in batches."""
+        """Return features and scores of a view, in batches."""
         parts = list(chunks(len(x), batch)) or [slice(0, 0)]
-        seen = [self(VIEWS[view](x[rows])) for rows in parts]
-        names = seen[0].activations
-        features = {name: torch.cat([one.activations[name] for one in seen]) for name in names}
-        return Answer(torch.cat([one.logits for one in seen]), features)
+        parts_read = [self(VIEWS[view](x[rows])) for rows in parts]
+        names = parts_read[0].activations
+        features = {
+            name: torch.cat([part.activations[name] for part in parts_read]) for name in names
+        }
+        return Answer(torch.cat([part.logits for part in parts_read]), features)
 
 
 def pooled(output: Tensor) -> Float[Tensor, "m _"]:
-    """Return one row of numbers per image: means over a map, first token and mean of the others,
+    """Return a row of numbers per image: means over a map, first token and mean of the others,
     or the output as it is.
     """
     if output.ndim == 4:
@@ -106,7 +108,7 @@ def depths(net: Subject, x: Float[Tensor, "m c h w"], *, count: int = 3) -> tupl
     if heads and heads[-1]:
         body = body[: heads[-1]]
     if not body:
-        raise Problem(f"{net.name} has no layer whose output could be read as features.")
+        raise HardcaseError(f"{net.name} has no layer whose output could be read as features.")
     *_, (before, _, shape) = body
     last = {row[2][1:]: row for row in body if len(row[2]) == 3}
     maps = [name for name, _, size in last.values() if name != before]
@@ -117,13 +119,12 @@ def depths(net: Subject, x: Float[Tensor, "m c h w"], *, count: int = 3) -> tupl
 
 
 Fired = tuple[str, nn.Module, tuple[int, ...]]
-"""Name, module, and the shape of its output for one image, of which maps of one pixel count as
-rows.
+"""Name, module, and the shape of its output for an image; maps of a single pixel count as rows.
 """
 
 
 def _fired(net: Subject, x: Tensor) -> list[Fired]:
-    """Return every layer with a tensor of its own as output, in the order in which they ran."""
+    """Return every layer with a new tensor as output, in the order in which they ran."""
     fired: dict[str, Fired] = {}
 
     def note(name: str, module: nn.Module, _: object, output: object) -> None:
@@ -148,9 +149,9 @@ def _fired(net: Subject, x: Tensor) -> list[Fired]:
 # images, each written whole, so that interrupted work goes on after the last finished part.
 
 PART = 128
-"""Images in one part: what an interruption can lose."""
-Tell = Callable[[int, int], None]
-"""Told how many images are done, of how many."""
+"""Images in a part: what an interruption can lose."""
+OnProgress = Callable[[int, int], None]
+"""Called with how many images are done, and with their total."""
 KEYS = "hardcase.keys"
 LOGITS = "hardcase.logits"
 Rows = dict[int, tuple[Mapping[str, Tensor], int]]
@@ -158,7 +159,7 @@ Rows = dict[int, tuple[Mapping[str, Tensor], int]]
 
 
 def features_folder(encoder: Encoder, view: str) -> Path:
-    """Return where the features of this view are kept."""
+    """Return the folder of the features of this view."""
     size = [str(encoder.size)] * bool(encoder.size)
     return cache_folder() / "features" / digest([encoder.hash, *encoder.layers, view, *size])
 
@@ -168,41 +169,41 @@ def kept_features(
     x: UInt8[Tensor, "n c h w"],
     *,
     view: str = "plain",
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Answer:
-    """Return features and scores of 8-bit images; what is missing is computed and kept."""
+    """Return features and scores of 8-bit images; missing ones are computed and cached."""
     from safetensors.torch import save
 
     folder = features_folder(encoder, view)
     keys = fingerprints(x)
-    known = _known(folder, keys)
-    missing = [row for row, key in enumerate(keys.tolist()) if key not in known]
+    cached = _known(folder, keys)
+    missing = [row for row, key in enumerate(keys.tolist()) if key not in cached]
     done = len(keys) - len(missing)
     for rows in chunks(len(missing), PART):
-        some = missing[rows]
-        seen = encoder.ask(from_bytes(x[some].to(encoder.subject.device)), view=view)
-        columns = {KEYS: keys[some], LOGITS: seen.logits, **seen.activations}
+        part = missing[rows]
+        read = encoder.ask(from_bytes(x[part].to(encoder.subject.device)), view=view)
+        columns = {KEYS: keys[part], LOGITS: read.logits, **read.activations}
         table = {name: value.cpu().contiguous() for name, value in columns.items()}
         data = save(table)
         write_atomically(folder / f"part-{digest([data])}.safetensors", data)
-        known |= {key: (table, row) for row, key in enumerate(table[KEYS].tolist())}
-        done += len(some)
-        if tell is not None:
-            tell(done, len(keys))
-    found = [known[key] for key in keys.tolist()]
+        cached |= {key: (table, row) for row, key in enumerate(table[KEYS].tolist())}
+        done += len(part)
+        if on_progress is not None:
+            on_progress(done, len(keys))
+    places = [cached[key] for key in keys.tolist()]
     joined = {
-        name: torch.stack([table[name][row] for table, row in found])
+        name: torch.stack([table[name][row] for table, row in places])
         for name in (LOGITS, *encoder.layers)
     }
     return Answer(joined.pop(LOGITS), joined)
 
 
 def _known(folder: Path, keys: Int[Tensor, " n"]) -> Rows:
-    """Read the kept rows of these images; a part is named after the checksum of its content."""
+    """Read the cached rows of these images; a part is named after the checksum of its content."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    known: Rows = {}
+    cached: Rows = {}
     for path in sorted(folder.glob("part-*.safetensors")):
         try:
             data = path.read_bytes()
@@ -211,29 +212,30 @@ def _known(folder: Path, keys: Int[Tensor, " n"]) -> Rows:
             table = load(data)
             inside = torch.isin(table[KEYS], keys)
         except (SafetensorError, OSError, KeyError) as error:
-            raise Problem(f"{path} cannot be used: {error}", fix=f"delete {path}") from error
+            raise HardcaseError(f"{path} cannot be used: {error}", fix=f"delete {path}") from error
         table = {name: value[inside] for name, value in table.items()}
-        known |= {key: (table, row) for row, key in enumerate(table[KEYS].tolist())}
-    return known
+        cached |= {key: (table, row) for row, key in enumerate(table[KEYS].tolist())}
+    return cached
 
 
 # Probes: from features of a frozen network to classes, fitted in seconds. All are tempered on
 # images they were not fitted to, so that their probabilities mean something.
 
 PER_CLASS = 200
-"""Training images of a class that are kept as neighbours."""
+"""Training images of a class that are stored as neighbours."""
 SHRINK = 0.1
 """Share of the mean variance in a shrunk covariance (O. Ledoit, M. Wolf, 2004, who choose it)."""
 PENALTY = 1e-2
-"""Weight of the squared coefficients of a regression beside the mean loss per image."""
+"""Weight of the squared coefficients of a regression relative to the mean loss per image."""
 WIDEST = 256
-"""Directions in which a covariance is kept, at most."""
+"""Directions in which a covariance is stored, at most."""
 ALL = "all layers"
 _WHOLE = {"counts", "outputs"}
 
 
 class FeatureProbe(nn.Module):
-    """A probe of one encoder; its tensors are buffers, so that a panel is stored as one file."""
+    """A probe of an encoder; its tensors are buffers, so that a panel is stored as a single
+    file."""
 
     kind = ""
     scale: Tensor
@@ -260,7 +262,7 @@ class FeatureProbe(nn.Module):
 
     def distances(self, features: Float[Tensor, "m f"]) -> Float[Tensor, "m k"]:
         """Return distances to the classes, where the probe has them."""
-        raise Problem(f"a {self.kind} probe has no distances.")
+        raise HardcaseError(f"a {self.kind} probe has no distances.")
 
     def log_probabilities(self, seen: Answer) -> Float[Tensor, "m k"]:
         """Return tempered log-probabilities of the classes."""
@@ -304,9 +306,10 @@ class LogisticProbe(FeatureProbe):
 
 
 class MahalanobisProbe(FeatureProbe):
-    """A Gaussian for each class with one shrunk covariance (after K. Lee et al., NeurIPS 2018).
+    """A Gaussian for each class with a shared shrunk covariance (after K. Lee et al., NeurIPS
+    2018).
 
-    Means of the classes are kept in coordinates in which that covariance is the identity.
+    Means of the classes are stored in coordinates in which that covariance is the identity.
     """
 
     kind = "mahalanobis"
@@ -352,12 +355,12 @@ class NearestProbe(FeatureProbe):
     @staticmethod
     def fit(x: Float[Tensor, "n f"], y: Int[Tensor, " n"], classes: int) -> dict[str, Tensor]:
         """Keep the first `PER_CLASS` images of every class."""
-        kept = Neighbours.of(x, y, classes, most=PER_CLASS)
-        return {"references": kept.features, "counts": kept.counts}
+        neighbours = Neighbours.of(x, y, classes, most=PER_CLASS)
+        return {"references": neighbours.features, "counts": neighbours.counts}
 
 
 class HeadProbe(FeatureProbe):
-    """The network's own last layer: `outputs` are those of its scores that mean the classes."""
+    """The network's last layer: `outputs` are the scores of the classes."""
 
     kind = "head"
 
@@ -384,7 +387,7 @@ def probe_from_card(row: Mapping[str, Any]) -> FeatureProbe:
 
 
 def features_at(seen: Answer, layer: str) -> Float[Tensor, "m f"]:
-    """Return the features of a layer, of all (each made unit length), or the encoder's scores."""
+    """Return the features of a layer, of all (each of unit length), or the encoder's scores."""
     if not layer:
         return seen.logits
     if layer == ALL:

@@ -36,15 +36,15 @@ MOST = 2000
 
 SMALL = 32
 THUMBNAIL = 8
-"""Where a judge has no features of its own, findings are compared by their pixels; those of more
-than so many pixels a side as thumbnails of so many.
+"""Where a judge has no features, findings are compared by their pixels; larger findings as
+thumbnails with this side.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows of one likely fault: the one in its middle, the one nearest to its seed,
-    how surely it is found again.
+    """Rows of a likely fault: its central row, the row nearest to its seed, and its
+    stability under resampling.
     """
 
     expected: int
@@ -62,8 +62,8 @@ def group_findings(
     these by their pixels.
 
     Returns:
-        Columns for all findings (the group's name, whether one stands for it), and what run.json
-        says of each group.
+        Columns for all findings (the group's name, whether the row represents it), and the entries
+        of run.json on each group.
     """
     rows = accepted.nonzero().squeeze(1)
     names: list[str | None] = [None] * len(accepted)
@@ -73,7 +73,7 @@ def group_findings(
         "closest": [False] * len(accepted),
     }
     place = rows.tolist()
-    own = thumbnails(run, place) if features is None else features[rows]
+    features_used = thumbnails(run, place) if features is None else features[rows]
     table = run.findings.take(pa.array(place))
     expected, predicted, distance = (
         torch.from_numpy(table[name].to_numpy().copy()) for name in ("expected", "predicted", "l2")
@@ -81,7 +81,7 @@ def group_findings(
     ids = table["id"].to_pylist()
     seeds = table["original"].to_pylist()
     described = []
-    for number, group in enumerate(groups(own, expected, predicted, distance, rng), 1):
+    for number, group in enumerate(groups(features_used, expected, predicted, distance, rng), 1):
         name = f"{group.expected}-{group.predicted}-{number}"
         for row in group.rows:
             names[place[row]] = name
@@ -110,11 +110,11 @@ def thumbnails(run: Run, rows: Sequence[int]) -> Tensor:
         height = width = THUMBNAIL
         batch = 32
     # made before anything else: small blocks among large ones that come and go keep both
-    found = torch.empty(len(rows), channels * height * width)
+    pixels = torch.empty(len(rows), channels * height * width)
     for part in chunks(len(rows), batch):
         x = from_bytes(run.images(rows[part]))
-        found[part] = functional.adaptive_avg_pool2d(x, (height, width)).flatten(1)
-    return found
+        pixels[part] = functional.adaptive_avg_pool2d(x, (height, width)).flatten(1)
+    return pixels
 
 
 def groups(
@@ -126,7 +126,7 @@ def groups(
 ) -> list[Group]:
     """Return groups of all rows, largest first."""
     unit = functional.normalize(features.float(), dim=1).cpu()
-    found = []
+    rows_of_groups = []
     pairs, place = torch.unique(torch.stack([expected, predicted], 1), dim=0, return_inverse=True)
     for number, (true, answered) in enumerate(pairs.tolist()):
         inside = (place == number).nonzero().squeeze(1)
@@ -138,7 +138,7 @@ def groups(
         for label in range(count):
             rows = inside[labels == label]
             middle = torch.cdist(unit[rows], unit[rows].mean(0, keepdim=True)).squeeze(1)
-            found.append(
+            rows_of_groups.append(
                 Group(
                     expected=true,
                     predicted=answered,
@@ -149,13 +149,13 @@ def groups(
                 )
             )
     return sorted(
-        found,
+        rows_of_groups,
         key=lambda group: (-len(group.rows), group.expected, group.predicted, group.representative),
     )
 
 
 def _labels(x: Float[Tensor, "r f"]) -> Int[Tensor, " r"]:
-    """A cluster for every row; one for all where HDBSCAN finds none."""
+    """A cluster for every row; a single cluster where HDBSCAN finds none."""
     if len(x) < 2 * SMALLEST:
         return torch.zeros(len(x), dtype=torch.int64)
     from sklearn.cluster import HDBSCAN
@@ -163,12 +163,12 @@ def _labels(x: Float[Tensor, "r f"]) -> Int[Tensor, " r"]:
     core = x[:MOST]
     # in one leaf: among so many features a tree leaves nothing out, and costs as much again
     clusters = HDBSCAN(min_cluster_size=SMALLEST, leaf_size=MOST, copy=True)
-    found = torch.from_numpy(clusters.fit_predict(core.numpy()).astype(np.int64))
-    if int(found.max()) < 1:
+    labels = torch.from_numpy(clusters.fit_predict(core.numpy()).astype(np.int64))
+    if int(labels.max()) < 1:
         return torch.zeros(len(x), dtype=torch.int64)
-    centres = torch.stack([core[found == i].mean(0) for i in range(int(found.max()) + 1)])
+    centres = torch.stack([core[labels == i].mean(0) for i in range(int(labels.max()) + 1)])
     nearest = torch.cdist(x, centres).argmin(1)
-    nearest[: len(core)] = torch.where(found >= 0, found, nearest[: len(core)])
+    nearest[: len(core)] = torch.where(labels >= 0, labels, nearest[: len(core)])
     return nearest
 
 
@@ -176,7 +176,7 @@ def _resampled(
     x: Float[Tensor, "r f"], labels: Int[Tensor, " r"], rng: torch.Generator
 ) -> list[float]:
     """For every cluster the mean, over samples of the rows, of its likeness (Jaccard) to the most
-    alike cluster found.
+    similar cluster.
     """
     kinds = int(labels.max()) + 1
     likeness = torch.zeros(REPEATS, kinds)

@@ -1,9 +1,9 @@
 """Which judge a run gets, by the rows of ``hardcase list judges``, and whether it is independent.
 
 A judge must not have been trained on the run's images, share a network or a model family with the
-search, or be asked about data it was not made for. Where it was trained on what was searched (a
-panel that learned that bending keeps a label cannot be surprised by bent digits), a second one,
-whose training leaves that family of changes out, is asked as well.
+search, or judge data outside its domain. Where its training covers the searched changes (a panel
+that learned that bending keeps a label cannot be surprised by bent digits), a second judge, trained
+without that family of changes, judges as well.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from hardcase import registry
 from hardcase.data.files import HELD, ImageSet
 from hardcase.data.sources import large, load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges import panel
 from hardcase.judges.features import Encoder
 from hardcase.judges.judge import (
@@ -57,9 +57,9 @@ KNOWN = 0.01
 
 
 def default_judge(run: Run, request: JudgeRequest) -> Judge:
-    """Return the judge that suits a run's images, trained on the split that its own are not from.
+    """Return the judge that suits a run's images, trained on the split that the run does not use.
 
-    Photographs without enough others beside them to fit a panel to are judged by a network alone.
+    Photographs without enough other images for a panel are judged by a network alone.
     """
     wanted = features_of(run, request.features)
     if not wanted:
@@ -71,7 +71,7 @@ def default_judge(run: Run, request: JudgeRequest) -> Judge:
     if named or (enough and (request.train or is_made(encoders, first, seed=request.seed))):
         return _fitted(run, request, encoders, first, second)
     if enough and head_of(encoders[0], second) is None:
-        raise Problem(
+        raise HardcaseError(
             f"{encoders[0].spec} has to be fitted to the classes of these photographs first.",
             fix=f"hardcase judge {run.folder}, which takes minutes, once",
         )
@@ -97,7 +97,7 @@ def panel_for(run: Run, request: JudgeRequest) -> TrainedJudge:
     first, second = (part.images() for part in _splits_of(run, request))
     there = panel.folder(first, second, seed=request.seed) / cards.CARD
     if not (request.train or there.is_file()):
-        raise Problem(
+        raise HardcaseError(
             f"the judge of {run.record['data']} is not trained yet.",
             fix=f"hardcase judge {run.folder}, which trains it once",
         )
@@ -138,7 +138,7 @@ def photographs_for(run: Run, request: JudgeRequest) -> TrainedJudge:
     laws=("took no part in the search", "a verdict belongs to an image"),
 )
 def reserved_for(run: Run, request: JudgeRequest) -> ReservedJudge:
-    """Ask one pretrained network that took no part in the search, as it is."""
+    """Judge by a pretrained network that took no part in the search, without training."""
     first, second = _splits_of(run, request)
     wanted = _required_features(run, request)[:1]
     return reserved_judge(_encoders(run, request, wanted, first, second)[0], second)
@@ -158,7 +158,7 @@ def norm_for(run: Run, request: JudgeRequest) -> NormJudge:
 def _required_features(run: Run, request: JudgeRequest) -> tuple[str, ...]:
     wanted = features_of(run, request.features)
     if not wanted:
-        raise Problem(
+        raise HardcaseError(
             "this judge reads features of pretrained networks, and small images have none.",
             fix="--judge panel, or --judge-features MODEL",
         )
@@ -178,7 +178,7 @@ def _encoders(
 ) -> list[Encoder]:
     """Load the networks whose features are read; none of them had a part in the search."""
     if request.people is not None:
-        raise Problem(
+        raise HardcaseError(
             "counts of people train the judge of small images; these are judged by features of"
             " networks that others have trained.",
             fix="leave out --people",
@@ -218,7 +218,7 @@ def _fitted(
 
 
 def _needed(spec: str, first: ImageSet, second: ImageSet) -> tuple[Images, Images]:
-    """What a network is loaded with: only one that is trained here needs all images."""
+    """The arguments of loading a network: only a network that is trained here needs all images."""
     if spec.startswith("zoo:") and not lineage_of(spec):
         return first.images(), second.images()
     return _sample(first), _sample(second)
@@ -260,9 +260,9 @@ def held_out_judge(run: Run, judge: Judge, request: JudgeRequest) -> TrainedJudg
 
 
 def provenance_of(judge: Judge) -> Provenance:
-    """Return what a judge is made of; of a user's own nothing is known."""
-    known: Provenance = getattr(judge, "provenance", Provenance())
-    return known
+    """Return the ingredients of a judge; those of a user's judge are unknown."""
+    provenance: Provenance = getattr(judge, "provenance", Provenance())
+    return provenance
 
 
 def held_out_entry(run: Run, judge: TrainedJudge, verdicts: Verdicts) -> dict[str, Any]:
@@ -285,7 +285,8 @@ def held_out_in_words(entry: Mapping[str, Any]) -> str:
 
 
 def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return whose features judge a run: those given, its own, or for photographs the best."""
+    """Return whose features judge a run: those that the user named, those of the run, or for
+    photographs the best."""
     if given:
         return tuple(given)
     stated = tuple(run.record.get("judge_features") or ())
@@ -298,15 +299,15 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     used = {run.record["model"], subject, *_witness_names(run)}
     present = [name for name in fetched_classifiers() if f"zoo:{name}" not in used]
     chosen = roles(subject, present)
-    taken = {lineage_of(name) for name in used}
-    if not chosen.judge or lineage_of(chosen.judge) in taken:
-        raise Problem(
+    used_families = {lineage_of(name) for name in used}
+    if not chosen.judge or lineage_of(chosen.judge) in used_families:
+        raise HardcaseError(
             "no network is on this machine that could judge these photographs: "
             "small networks trained on them read too few rightly.",
             chosen.note or "All that are here took part in the search.",
             fix=f"hardcase fetch model resnet50-imagenet, then hardcase judge {run.folder}",
         )
-    lineages = {**dict.fromkeys(taken, ""), lineage_of(chosen.judge): chosen.judge}
+    lineages = {**dict.fromkeys(used_families, ""), lineage_of(chosen.judge): chosen.judge}
     ranked = sorted(present, key=lambda name: -(PRETRAINED[name].accuracy or 0.0))
     for name in [*ranked, *filter(is_fetched, FEATURES)]:  # one vote a lineage
         lineages.setdefault(lineage_of(name), name)
@@ -316,10 +317,10 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def _witness_names(run: Run) -> list[str]:
-    known = run.record.get("witnesses")
-    if not isinstance(known, Mapping):
+    witnesses = run.record.get("witnesses")
+    if not isinstance(witnesses, Mapping):
         return []
-    return list(map(str, known.get("models", ())))
+    return list(map(str, witnesses.get("models", ())))
 
 
 def _splits_of(run: Run, request: JudgeRequest) -> tuple[ImageSet, ImageSet]:
@@ -331,11 +332,11 @@ def _splits_of(run: Run, request: JudgeRequest) -> tuple[ImageSet, ImageSet]:
     def get(split: str) -> ImageSet:
         if request.images is not None:
             return request.images(split).held()
-        found = large(name, split) or load(name, split=split, offline=request.offline)
+        images = large(name, split) or load(name, split=split, offline=request.offline)
         classes = tuple(run.record["classes"])
-        if found.classes != classes:
-            found = aligned(found, classes)
-        return found.held()
+        if images.classes != classes:
+            images = aligned(images, classes)
+        return images.held()
 
     own = run.record.get("split", "test")
     photographs = is_photographic(run.record["shape"])
@@ -350,7 +351,7 @@ def _splits_of(run: Run, request: JudgeRequest) -> tuple[ImageSet, ImageSet]:
         return nothing, second
     try:
         return get(names[1]), second
-    except Problem:
+    except HardcaseError:
         return nothing, second  # one photograph per class leaves no other
 
 
@@ -367,7 +368,7 @@ def _same_data(run: Run, images: ImageSet) -> None:
         if not torch.equal(now, stored):
             strange = [name for name, same in zip(ids[part], _equal(now, stored)) if not same]
     if strange:
-        raise Problem(
+        raise HardcaseError(
             f"{images.name} as it is now does not hold the run's seed {strange[0]!r}; these are"
             " other data.",
             "A judge of other data says little about these images.",
@@ -381,11 +382,11 @@ def _equal(now: torch.Tensor, stored: torch.Tensor) -> list[bool]:
 
 
 def check(run: Run, known: Provenance) -> None:
-    """Refuse a judge that may not judge a run, by what it is made of."""
-    given = (*run.record["shape"], len(run.record["classes"]))
-    if known.image is not None and known.image != given:
-        shapes = ["{} x {} x {} with {} classes".format(*each) for each in (given, known.image)]
-        raise Problem(
+    """Refuse a judge that may not judge a run, by its ingredients."""
+    shape = (*run.record["shape"], len(run.record["classes"]))
+    if known.image is not None and known.image != shape:
+        shapes = ["{} x {} x {} with {} classes".format(*each) for each in (shape, known.image)]
+        raise HardcaseError(
             f"the run has images of {shapes[0]}; the judge was made for {shapes[1]}.",
             fix="hardcase judge RUN without --judge trains one for the run's own data",
         )
@@ -397,11 +398,11 @@ def check(run: Run, known: Provenance) -> None:
 
 
 def _took_no_part(run: Run, names: Mapping[str, str]) -> None:
-    """Refuse a judge one of whose networks (name by hash) the search has used."""
+    """Refuse a judge if the search has used any of its networks (name by hash)."""
     used = _hashes(run.record.get("hashes") or {})
     for role, digest in used.items():
         if digest in names:
-            raise Problem(
+            raise HardcaseError(
                 f"the search used a network of this judge: its {role.removeprefix('parameters ')}"
                 f" is the judge's {names[digest]}.",
                 "It would accept its own mistakes.",
@@ -417,7 +418,7 @@ def _other_lineage(run: Run, network: str, lineage: str) -> None:
     used |= _hashes(record.get("lineages") or {})
     for role, other in used.items():
         if lineage and lineage == other:
-            raise Problem(
+            raise HardcaseError(
                 f"the run's {role} and the judge's network ({network}) are of one model family,"
                 f" {lineage}.",
                 "Networks of one family err together; it would accept their common mistakes.",
@@ -432,7 +433,7 @@ def _never_seen(run: Run, known: torch.Tensor) -> None:
         for part in chunks(total, group_rows(run.record["shape"]))
     )
     if count > KNOWN * total:
-        raise Problem(
+        raise HardcaseError(
             f"the judge was trained on {count} of the {total} seeds.",
             "It knows them by heart and would keep their label whatever was done to them.",
             fix="a judge trained on another split: hardcase judge RUN without --judge picks it",
@@ -459,8 +460,8 @@ def independence(run: Run, judge: Provenance) -> dict[str, Any] | None:
     witnesses = run.record.get("witnesses")
     if not witnesses or not judge.networks:
         return None
-    known = witnesses.get("independence") or {}
-    images = known.get("training_images")
+    record = witnesses.get("independence") or {}
+    images = record.get("training_images")
     shared: dict[str, int] | str = "not known"
     trained_on: list[str] | str = "not known"
     searched = list[str]()
@@ -477,10 +478,10 @@ def independence(run: Run, judge: Provenance) -> dict[str, Any] | None:
         shared = {"shared": both, "witnesses": images["images"], "judge": len(judge.learned)}
     return {
         "networks": "none shared",
-        "lineage": {**dict(known.get("lineage") or {}), "judge": list(judge.lineages) or [OWN]},
+        "lineage": {**dict(record.get("lineage") or {}), "judge": list(judge.lineages) or [OWN]},
         "training_images": shared,
         "trained_on": {
-            "witnesses": known.get("trained_on", "not known"),
+            "witnesses": record.get("trained_on", "not known"),
             "judge": trained_on,
             "searched": searched,
         },
@@ -488,7 +489,7 @@ def independence(run: Run, judge: Provenance) -> dict[str, Any] | None:
 
 
 def independence_in_words(entry: Mapping[str, Any] | None) -> list[str]:
-    """Return the same in lines for people, one for each of the four parts."""
+    """Return the same in lines for people, a line for each of the four parts."""
     if not entry:
         return []
     names = {
@@ -504,7 +505,7 @@ def independence_in_words(entry: Mapping[str, Any] | None) -> list[str]:
         )
     lineage = "lineage: " + ", ".join(f"{role} {text}" for role, text in names.items())
     if entry["lineage"].get("model") in (entry["lineage"].get("witnesses") or ()):
-        lineage += "; a witness is of the subject's own"
+        lineage += "; one witness belongs to the model's family"
     trained_on = f"witnesses were trained on: {entry['trained_on']['witnesses']}"
     searched = " and ".join(entry["trained_on"]["searched"])
     if searched:

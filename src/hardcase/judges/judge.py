@@ -1,8 +1,8 @@
 """What a judge is: signals of networks, thresholds in a card, a verdict on every pair of images.
 
 `SignalSource` is what a new kind of trained judge implements (`read_batch`); a `TrainedJudge` turns
-its signals into verdicts. `NormJudge` needs no network at all. What all of them have in common is
-that a verdict follows from an image, the image it was made from and the judge alone.
+its signals into verdicts. `NormJudge` needs no network at all. All of them have in common that a
+verdict follows from an image, its original and the judge alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.nn import functional
 from hardcase import companions
 from hardcase.cache import write_atomically
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem, guarded
+from hardcase.errors import HardcaseError, guarded
 from hardcase.judges.calibration import Calibration, calibrate, read_arrays, read_people
 from hardcase.judges.rules import DecisionRule, Signals, rules_from_card, verdict_words
 from hardcase.randomness import balanced_order
@@ -35,15 +35,16 @@ KIND = "judge"
 """The kind of network that cards of judges state."""
 FILE = "calibration.json"
 WEAK = 0.8
-"""A judge that takes fewer real test images for what they are is called weak."""
+"""A judge that recognises fewer real test images is reported as weak."""
 Splits = Callable[[str], ImageSet]
 """A split of a run's data by its name."""
-Tell = Callable[[TrainingProgress], None] | None
+OnProgress = Callable[[TrainingProgress], None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRequest:
-    """How the judge of a run is made; every row of ``hardcase list judges`` takes one.
+    """Settings for building the judge of a run, the argument of every row of ``hardcase list
+    judges``.
 
     Args:
         features: Networks whose features are to be read, as ``--judge-features`` names them.
@@ -51,9 +52,10 @@ class JudgeRequest:
         offline: Ask nothing outside this machine.
         seed: Of everything random.
         device: Where it computes.
-        progress: Told how a training goes.
+        progress: Called with the progress of a training.
         images: A split of the run's data by its name, where it is loaded already.
-        train: Whether a judge may be trained; without, only one that is there or takes seconds.
+        train: Whether a judge may be trained; without, only a stored judge or one that takes
+            seconds.
     """
 
     features: Sequence[str] = ()
@@ -61,19 +63,19 @@ class JudgeRequest:
     offline: bool = False
     seed: int = 0
     device: torch.device | str = "cpu"
-    progress: Tell = None
+    progress: OnProgress = None
     images: Splits | None = None
     train: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What a judge is made of: by this it is refused where a run's search had a part in it.
+    """The ingredients of a judge: it is refused if it shares any with the run's search.
 
     Args:
         networks: Names of its networks by the hashes of their weights.
         lineages: The model families that they belong to.
-        image: Channels, height, width and classes that it was made for; None: any.
+        image: Channels, height, width and classes of its images; None: any.
         learned: Fingerprints of the images that it was trained on, sorted.
         data: The data that it was trained on, by its hash.
         families: The families of change that it was trained to keep labels under.
@@ -95,9 +97,9 @@ class RatedImages:
         source: Whose images, and which part of them the constants were fitted to.
         rules: What replaces the scale, offset and thresholds of a rule, by question.
         data: Names of the data sets whose runs they say something of.
-        methods: By method, how many of its rated images that were not fitted to the judge
-            ``accepted``, how many of those both raters kept (``right``), and how many rated
-            ``losses`` of a label there were.
+        methods: By method, for rated images outside the fit: how many the judge ``accepted``, how
+            many of those both raters confirmed (``right``), and how many ``losses`` of a label
+            people rated.
     """
 
     source: str
@@ -120,7 +122,8 @@ NEAREST = 5
 
 
 class SignalSource(nn.Module):
-    """A network, or several, that read images into signals; stored as one file with a card."""
+    """A network, or an ensemble, that turns images into signals; stored as a single file with a
+    card."""
 
     learned: Tensor
     """Fingerprints of the images that it was trained on, sorted."""
@@ -141,8 +144,8 @@ class SignalSource(nn.Module):
     def read_batch(
         self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]
     ) -> tuple[list[Signals], Float[Tensor, "m f"]]:
-        """Return the signals of every training, and unit features, of one batch, given the class
-        each image should show.
+        """Return the signals of every training, and unit features, of a batch, for the class
+        that each image should show.
         """
 
     @torch.no_grad()
@@ -176,7 +179,7 @@ class SignalSource(nn.Module):
 class Neighbours:
     """Unit features of real images, sorted by class; `counts` says how many there are of each.
 
-    In torch and not scikit-learn's `NearestNeighbors`, since it is asked inside every batch, on
+    In torch and not scikit-learn's `NearestNeighbors`, since it runs inside every batch, on
     the device of the networks.
     """
 
@@ -187,7 +190,7 @@ class Neighbours:
     def of(
         features: Float[Tensor, "n f"], labels: Int[Tensor, " n"], classes: int, *, most: int
     ) -> Neighbours:
-        """Keep up to `most` images of each class in the order given."""
+        """Keep up to `most` images of each class in their order."""
         rows = [(labels == label).nonzero().squeeze(1)[:most] for label in range(classes)]
         counts = torch.tensor([len(part) for part in rows], device=features.device)
         return Neighbours(functional.normalize(features[torch.cat(rows)], dim=1), counts)
@@ -205,10 +208,11 @@ class Neighbours:
 
 
 def closer(distances: Float[Tensor, "m k"], label: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
-    """Return the log of how much nearer images of the label are than those of another class."""
-    own = distances.gather(1, label[:, None])
+    """Return the log of the ratio of distances: to images of another class over those of the
+    label."""
+    of_label = distances.gather(1, label[:, None])
     others = distances.scatter(1, label[:, None], torch.inf)
-    return (others.amin(1, keepdim=True) / own).log().squeeze(1)
+    return (others.amin(1, keepdim=True) / of_label).log().squeeze(1)
 
 
 def ask(judge: Judge, pairs: ImagePairs) -> Verdicts:
@@ -217,7 +221,7 @@ def ask(judge: Judge, pairs: ImagePairs) -> Verdicts:
     with guarded(f"judge {name}"):
         verdicts = judge(pairs)
     if not isinstance(verdicts, Verdicts):
-        raise Problem(
+        raise HardcaseError(
             f"judge {name} returned {type(verdicts).__name__}; it must return hardcase.Verdicts.",
             fix='hc.Verdicts(["kept", "unsure", ...])',
         )
@@ -226,13 +230,13 @@ def ask(judge: Judge, pairs: ImagePairs) -> Verdicts:
         columns.append(verdicts.p_kept)
     for answers in columns:
         if len(answers) != len(pairs):
-            raise Problem(
+            raise HardcaseError(
                 f"judge {name} gave {len(answers)} answers on {len(pairs)} images.",
                 fix='one verdict for each image, "unsure" where it cannot say',
             )
     for word in verdicts.verdict:
         if word not in VERDICT_WORDS:
-            raise Problem(
+            raise HardcaseError(
                 f"judge {name} said {word!r} of an image; it says one of"
                 f" {', '.join(VERDICT_WORDS)}.",
                 "A probability can stand beside it, as p_kept.",
@@ -242,20 +246,20 @@ def ask(judge: Judge, pairs: ImagePairs) -> Verdicts:
 
 
 def name_of(judge: Judge) -> str:
-    """Return what a judge is called in messages."""
+    """Return the name of a judge in messages."""
     return str(getattr(judge, "__name__", type(judge).__name__))
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedJudge:
-    """A source of signals as a judge: its rules, and what people's ratings made of them.
+    """A source of signals as a judge: its rules, and their calibration by people's ratings.
 
     Args:
         panel: Networks that took no part in any search, and the signals they give.
         card: What the panel is and how it was trained, with the constants of its rules.
-        folder: Where it is kept.
+        folder: Where it is stored.
         rules: How "the label is kept" and "belongs to the domain" follow from the signals.
-        calibration: What people's ratings made of it; None if nobody was asked.
+        calibration: The result of people's ratings; None without ratings.
     """
 
     panel: SignalSource
@@ -294,7 +298,7 @@ class TrainedJudge:
         return trainings, torch.cat([part for _, part in read])
 
     def calibrate(self, place: Path, *, device: torch.device | str = "cpu") -> TrainedJudge:
-        """Fit the thresholds to labels of people, measure them, and keep both beside the judge.
+        """Fit the thresholds to labels of people, measure them, and store both with the judge.
 
         Args:
             place: The folder of a study, or an npz file of rated images.
@@ -306,13 +310,13 @@ class TrainedJudge:
         people = read_people(arrays, where=str(place), shape=shape, classes=config["classes"])
         x = from_bytes(people.x.to(device))
         trainings = self.panel.to(device).ask(x, people.expected.to(device))
-        found = calibrate(trainings, people, rules_from_card(self.card))
-        keep_calibration(self, found)
-        return calibrated(self, found)
+        calibration = calibrate(trainings, people, rules_from_card(self.card))
+        keep_calibration(self, calibration)
+        return calibrated(self, calibration)
 
     @property
     def provenance(self) -> Provenance:
-        """What it is made of, which must have had no part in a search."""
+        """Its ingredients, which must have had no part in a search."""
         config = self.card["configuration"]
         stated = {**self.card["members"], "panel": self.card["weights"]}
         networks = {weights: name for name, weights in stated.items()}
@@ -342,7 +346,7 @@ class TrainedJudge:
 
     @property
     def standing(self) -> str:
-        """One sentence on how far its answers can be trusted."""
+        """A sentence on how far its answers can be trusted."""
         share = self.card["accuracy"]
         accuracy = f"accuracy {share:.1%} on {self.card['measured_images']} real images"
         if self.calibration is not None:
@@ -397,12 +401,12 @@ def made_judge(
     build: Callable[[Mapping[str, Any]], nn.Module],
     learn: Callable[[nn.Module], Mapping[str, Any]],
     device: torch.device | str,
-    tell: Callable[[int], None] = lambda images: None,
+    on_progress: Callable[[int], None] = lambda images: None,
 ) -> TrainedJudge:
     """Return a judge from the cache, or train it on `train`, measure it on `test` and keep it.
 
-    `learn` trains a source that `build` made, makes its rules and returns entries of the card;
-    `tell` is told how many images were read when it is measured.
+    `learn` trains a source that `build` made, builds its rules and returns entries of the card;
+    `on_progress` is called with how many images were read.
     """
 
     def measure(net: nn.Module) -> dict[str, Any]:
@@ -411,9 +415,9 @@ def made_judge(
         right = 0
         for rows in chunks(len(test), source.batch):
             x = from_bytes(test.x[rows].to(device))
-            seen = Signals.average(source.ask(x, test.y[rows].to(device))).seen.cpu()
-            right += int((seen == test.y[rows]).sum())
-            tell(len(seen))
+            predicted = Signals.average(source.ask(x, test.y[rows].to(device))).seen.cpu()
+            right += int((predicted == test.y[rows]).sum())
+            on_progress(len(predicted))
         return {"accuracy": right / len(test), "measured_images": len(test)}
 
     net, card = cards.cached(
@@ -442,15 +446,17 @@ def panel_judge(source: nn.Module, card: Mapping[str, Any], folder: Path) -> Tra
     return calibrated(judge, Calibration(rules_from_card(stored), stored["measured"]))
 
 
-def calibrated(judge: TrainedJudge, found: Calibration) -> TrainedJudge:
+def calibrated(judge: TrainedJudge, calibration: Calibration) -> TrainedJudge:
     """Return the judge with the rules that people's ratings gave."""
-    return replace(judge, rules={**judge.rules, **found.rules}, calibration=found.measured)
+    return replace(
+        judge, rules={**judge.rules, **calibration.rules}, calibration=calibration.measured
+    )
 
 
-def keep_calibration(judge: TrainedJudge, found: Calibration) -> Path:
-    """Store a calibration, with its checksum, beside the judge it belongs to."""
-    rules = {name: asdict(rule) for name, rule in found.rules.items()}
-    stored = {"weights": judge.card["weights"], "rules": rules, "measured": found.measured}
+def keep_calibration(judge: TrainedJudge, calibration: Calibration) -> Path:
+    """Store a calibration, with its checksum, next to its judge."""
+    rules = {name: asdict(rule) for name, rule in calibration.rules.items()}
+    stored = {"weights": judge.card["weights"], "rules": rules, "measured": calibration.measured}
     stored["checksum"] = digest([json.dumps(stored, sort_keys=True)])
     return write_atomically(judge.folder / FILE, json.dumps(stored, indent=2).encode())
 
@@ -462,7 +468,7 @@ def _read_calibration(path: Path) -> dict[str, Any]:
         if checksum != digest([json.dumps(stored, sort_keys=True)]):
             raise ValueError("its content is not what its checksum says")
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise Problem(
+        raise HardcaseError(
             f"{path} cannot be read: {error}", fix="delete it and calibrate again"
         ) from error
     return stored
@@ -473,7 +479,7 @@ class NormJudge:
     """Judge by the size of the change alone: what is too small to change a label keeps it."""
 
     def __call__(self, pairs: ImagePairs) -> Verdicts:
-        """Call the label kept where no value changed by more than `NOTICEABLE`."""
+        """Accept the label where no value changed by more than `NOTICEABLE`."""
         return Verdicts([("unsure", "kept")[small] for small in too_small(pairs).tolist()])
 
     def about(self) -> dict[str, Any]:

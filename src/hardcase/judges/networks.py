@@ -43,7 +43,7 @@ def spread(
 
 
 def even(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
-    """Contrast and brightness made alike: a grey or a dim image looks like one that is neither."""
+    """Normalise contrast and brightness: a grey or dim image looks like a bright one."""
     low, high = spread(x)
     return ((x - low) / (high - low).clamp_min(FAINT)).clamp(0, 1)
 
@@ -70,7 +70,7 @@ HIDDEN = 400
 
 
 class Density(nn.Module):
-    """One hidden layer on either side of the code.
+    """A hidden layer on either side of the code.
 
     `level` and `slope` say what real images of a complexity cost.
     """
@@ -102,12 +102,12 @@ class Density(nn.Module):
 
     def bound(self, x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, ""]:
         """The loss of a training step: reconstruction and divergence, in nats per image."""
-        seen = even(x)
-        mean, logvar = self.encoder(seen).chunk(2, 1)
+        evened = even(x)
+        mean, logvar = self.encoder(evened).chunk(2, 1)
         noise = torch.randn(mean.shape, generator=rng, device=mean.device)
         decoded = self.decoder(mean + torch.exp(logvar / 2) * noise)
         cost = functional.binary_cross_entropy_with_logits(
-            decoded, seen.flatten(1), reduction="sum"
+            decoded, evened.flatten(1), reduction="sum"
         )
         return (cost + _divergence(mean, logvar).sum()) / len(x)
 
@@ -115,15 +115,15 @@ class Density(nn.Module):
         """What an image costs at its mean code (nats beyond those of the image itself),
         and how complex it is.
         """
-        seen = even(x)
-        mean, logvar = self.encoder(seen).chunk(2, 1)
-        flat = seen.flatten(1)
+        evened = even(x)
+        mean, logvar = self.encoder(evened).chunk(2, 1)
+        flat = evened.flatten(1)
         decoded = functional.binary_cross_entropy_with_logits(
             self.decoder(mean), flat, reduction="none"
         ).sum(1)
-        own = functional.binary_cross_entropy(flat, flat, reduction="none").sum(1)
-        down, right = (seen.diff(dim=axis).abs().flatten(1).sum(1) for axis in (2, 3))
-        return decoded - own + _divergence(mean, logvar), down + right
+        entropy = functional.binary_cross_entropy(flat, flat, reduction="none").sum(1)
+        down, right = (evened.diff(dim=axis).abs().flatten(1).sum(1) for axis in (2, 3))
+        return decoded - entropy + _divergence(mean, logvar), down + right
 
     def fit_to(self, x: Float[Tensor, "m c h w"]) -> None:
         """Learn from real images what a complexity costs: a line, and the spread around it."""
@@ -136,7 +136,7 @@ class Density(nn.Module):
             getattr(self, name).copy_(value)
 
     def likeness(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, " m"]:
-        """How much cheaper than real images of its complexity, in their spreads; below -2:
+        """Saving in coding cost against real images of its complexity, in their spreads; below -2:
         unlikely; never above 1.
         """
         cost, complexity = self.cost(x)
@@ -154,7 +154,7 @@ FEATURES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConfig:
-    """One member of the ensemble."""
+    """A member of the ensemble."""
 
     view: str
     kernel: int = 5
@@ -174,11 +174,12 @@ PHOTO_PANEL = (
     MemberConfig(view="plain", width=64, deep=True),
     MemberConfig(view="plain", width=64, deep=True, attack=0.25),
 )
-"""For colour on a GPU: residual networks, one trained against small L2 attacks."""
+"""For colour on a GPU: residual networks, one of them trained against small L2 attacks."""
 
 
 class Member(nn.Module):
-    """Convolutions, a dense layer of features, and a last output beside the classes: "nothing".
+    """Convolutions, a dense layer of features, and a last output in addition to the classes:
+    "nothing".
 
     It answers with the mean over an image and the same image moved by a pixel, a deep one over an
     image and its mirror image.
@@ -196,13 +197,13 @@ class Member(nn.Module):
         self.body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def features(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
-        seen = VIEWS[self.config.view](x).contiguous(memory_format=torch.channels_last)
+        view = VIEWS[self.config.view](x).contiguous(memory_format=torch.channels_last)
         if self.training:
-            out: Tensor = self.body(seen)
+            out: Tensor = self.body(view)
             return out
-        variants = [seen, _moved(seen, 1), _moved(seen, -1)]
+        variants = [view, _moved(view, 1), _moved(view, -1)]
         if self.config.deep:
-            variants = [seen, seen.flip(3)]
+            variants = [view, view.flip(3)]
         return torch.stack([self.body(each) for each in variants]).mean(0)
 
     def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k1"]:
@@ -241,7 +242,7 @@ def _plain(config: MemberConfig, channels: int, size: int) -> nn.Sequential:
 
 
 class _Shortcut(nn.Module):
-    """Two convolutions beside a shortcut."""
+    """Two convolutions with a shortcut."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -279,13 +280,13 @@ def _convolved(before: int, width: int, kernel: int = 3, stride: int = 1) -> lis
 # The ensemble as one source of signals.
 
 REFERENCES = 10_000
-"""Real images whose features are kept to measure nearness."""
+"""Real images whose features are stored to measure nearness."""
 
 
 class Panel(SignalSource):
-    """Members, density and references as one network, so that it is stored and loaded as one file;
-    it remembers some of the images that it learned from. The members come from several
-    `trainings`, each with all views and with made images of its own.
+    """Members, density and references as a single network, so that it is stored and loaded as a
+    file; it holds features of training images. The members come from `trainings`
+    trainings, each with all views and with newly made images.
     """
 
     references: Tensor
@@ -328,8 +329,12 @@ class Panel(SignalSource):
         """Return log-probabilities by every member, and their unit features side by side."""
         features = [member.features(x) for member in self.networks]
         pairs = zip(self.networks, features)
-        answers = torch.stack([member.head(own).log_softmax(1) for member, own in pairs])
-        return answers, torch.cat([functional.normalize(own, dim=1) for own in features], 1)
+        answers = torch.stack(
+            [member.head(features_of_member).log_softmax(1) for member, features_of_member in pairs]
+        )
+        return answers, torch.cat(
+            [functional.normalize(features_of_member, dim=1) for features_of_member in features], 1
+        )
 
     def read_batch(
         self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]
@@ -345,8 +350,10 @@ class Panel(SignalSource):
         size = len(configs) // self.trainings
         # A deep member that was trained against attacks reads real photographs worse than the
         # others: only its doubts count.
-        readers = [i for i, own in enumerate(configs[:size]) if not (own.deep and own.attack)]
-        found = []
+        readers = [
+            i for i, config in enumerate(configs[:size]) if not (config.deep and config.attack)
+        ]
+        outputs = []
         parts = zip(answers.chunk(self.trainings), features.chunk(self.trainings, dim=1))
         for number, (votes, looks) in enumerate(parts):
             near = Neighbours(self.references[number], self.counts).distances(looks)
@@ -360,8 +367,8 @@ class Panel(SignalSource):
                 likeness=likeness,
                 contrast=contrast,
             )
-            found.append(signals)
-        return found, features
+            outputs.append(signals)
+        return outputs, features
 
     def hashes(self) -> dict[str, str]:
         """Return the hash of every member's weights and of the density's."""

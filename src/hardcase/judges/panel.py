@@ -1,4 +1,4 @@
-"""The judge of small images, by an ensemble trained on the data's own; kept in the cache."""
+"""The judge of small images, by an ensemble trained on the same data; stored in the cache."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from hardcase.judges.judge import (
     KIND,
     WEAK,
     Neighbours,
+    OnProgress,
     RatedImages,
-    Tell,
     TrainedJudge,
     made_judge,
     panel_judge,
@@ -60,7 +60,7 @@ VOTES = {
     "label_kept": {"classifiers": 1.0, "neighbours": 0.5},
     "domain": {"something": 1.0, "nearness": 1.0, "likeness": 0.25, "contrast": 0.25},
 }
-"""How much each signal counts, in units of its spread over made images."""
+"""Weight of each signal, in units of its spread over synthetic images."""
 RATED_DIGITS = RatedImages(
     source="every other one of 500 digits that people rated (V. Riccio, P. Tonella, ICSE 2023)",
     rules={"label_kept": {"scale": 0.8, "offset": -0.17, "low": 0.15, "high": 0.9}},
@@ -73,13 +73,13 @@ RATED_DIGITS = RatedImages(
         "sinvad": {"accepted": 14, "right": 11, "losses": 9},
     },
 )
-"""Fitted to one half of the digits, rounded; `methods` are the other half, on which both raters
-kept what was accepted rightly. ``hardcase reproduce rated-digits`` makes all of it again.
+"""Fitted to half of the digits, rounded; `methods` are the other half, where an accepted image is
+right if both raters confirmed its label. ``hardcase reproduce rated-digits`` makes all of it again.
 """
 _MEMBERS = TrainingRecipe(epochs=8, steps=660, batch=128, lr=3e-3, schedule="warm", decay=1e-2)
 _DENSITY = TrainingRecipe(epochs=3, steps=800, batch=128, lr=2.5e-3)
 MADE = 2**28
-"""Bytes of the images that are made before the members are trained, at most."""
+"""Bytes of the images that are synthesised before the members are trained, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +90,13 @@ class TrainConfig:
         ensemble: The members.
         members: The recipe of each.
         density: The recipe of the density.
-        shares: What training batches are made of.
-        held_out: Share of the training images that only the rules are made from.
-        seen: Share of the others that each member is trained on, another one each.
-        passes: How often members see each made image; 0: each is made anew.
-        trainings: How often all members are trained, each time on other made images.
-        held_out_families: Families of change (`training_data.FAMILIES`) of which it is told neither
-            that they keep a label nor that they lose it.
+        shares: The composition of training batches.
+        held_out: Share of the training images that only the rules are fitted to.
+        seen: Share of the others that each member is trained on, a different share for each.
+        passes: How often members see each synthetic image; 0: each is synthesised anew.
+        trainings: How often all members are trained, each time on other synthetic images.
+        held_out_families: Families of change (`training_data.FAMILIES`) that its training shows
+            neither as keeping nor as losing a label.
     """
 
     ensemble: tuple[MemberConfig, ...] = PANEL
@@ -115,7 +115,7 @@ USUAL = TrainConfig(passes=3, trainings=3)
 ranked rated digits no better (.931 and .923 against .942, AUROC over 250 digits). So was a
 sixteenth of every batch of two digits on top of each other, taught as no digit: of overlays of
 images held out from training it found 61 % instead of 34 % and accepted 7 % instead of 20 %, but of
-the digits whose label people kept (even half) it accepted .56 instead of .70 (one judge each).
+the digits whose label people confirmed (even half) it accepted .56 instead of .70 (a judge each).
 """
 THOROUGH = TrainConfig(
     ensemble=PHOTO_PANEL,
@@ -149,8 +149,8 @@ ENOUGH = 20_000
 
 @dataclass(frozen=True)
 class PanelTraining:
-    """Trains the density and the members of a panel, makes its rules; `kept` is where unfinished
-    work is, and `counts` what people named.
+    """Trains the density and the members of a panel, fits its rules; `kept` is the folder
+    of unfinished work, `counts` are people's answers.
     """
 
     panel: Panel
@@ -158,7 +158,7 @@ class PanelTraining:
     config: TrainConfig
     seed: int
     kept: Path
-    progress: Tell = None
+    progress: OnProgress = None
     device: torch.device | str = "cpu"
     counts: PeopleCounts | None = None
     made: dict[int, tuple[Images, Tensor]] = field(default_factory=dict, repr=False)
@@ -169,24 +169,26 @@ class PanelTraining:
         histories = [self.learn(number) for number in range(len(panel.members) + 1)]
         panel.eval()
         self._remember(held_out)
-        seen = [self.fitted.x, held_out.x]
+        images = [self.fitted.x, held_out.x]
         if self.counts is not None:
-            seen.append(self.counts.beside(self.fitted, held_out).x)
-        panel.learned.copy_(fingerprints(torch.cat(seen)).sort().values)
+            images.append(self.counts.beside(self.fitted, held_out).x)
+        panel.learned.copy_(fingerprints(torch.cat(images)).sort().values)
         rng = stream(self.seed, "judge", "examination", device=self.device)
         families = self.config.held_out_families
         exam = exam_of_digits(held_out, panel.density, rng, self.device, families)
         signals = Signals.average(panel.ask(exam.x, exam.expected))
         rules = rules_from_exam(signals, exam, VOTES)
         fixed = RATED_DIGITS.rules
-        known = {name: {**asdict(rule), **fixed.get(name, {})} for name, rule in rules.items()}
+        rules_record = {
+            name: {**asdict(rule), **fixed.get(name, {})} for name, rule in rules.items()
+        }
         return {
             "seed": self.seed,
             "seconds": sum(history.seconds for history in histories),
             "steps": sum(history.steps for history in histories),
             "warnings": [warning for history in histories for warning in history.warnings],
             "members": panel.hashes(),
-            "rules": known,
+            "rules": rules_record,
             "rated": asdict(RATED_DIGITS),
         }
 
@@ -227,8 +229,8 @@ class PanelTraining:
 
     @cached_property
     def _labelled(self) -> tuple[Images, Float[Tensor, "r k1"]]:
-        """Training images and the target of each label; where people were asked, each image has its
-        row as its label.
+        """Training images and the target of each label; where people named classes, each image has
+        its row as its label.
         """
         if self.counts is None:
             return self.fitted, torch.eye(self.panel.classes + 1, device=self.device)
@@ -247,8 +249,8 @@ class PanelTraining:
         return self.made[training]
 
     def _make(self, training: int) -> tuple[Images, Float[Tensor, "n k1"]]:
-        """Images that are made once and that all members of a training are trained on, each in an
-        order of its own: labelled with their row, and their soft targets.
+        """Images that are synthesised once for all members of a training, each in a different
+        order: labelled with their row, and their soft targets.
         """
         config = self.config
         source, _ = self._labelled
@@ -286,8 +288,8 @@ class PanelTraining:
         )
 
     def _classification(self, attack: float, targets: Float[Tensor, "n k1"] | None) -> Goal:
-        """Cross-entropy against soft targets: of images made before, each known by its row, or of
-        images made for each step.
+        """Cross-entropy against soft targets: of stored images, each named by its row, or of images
+        synthesised for each step.
         """
 
         def loss(net: nn.Module, x: Tensor, target: Tensor, noise: torch.Generator) -> Tensor:
@@ -312,7 +314,7 @@ class PanelTraining:
         panel = self.panel
         order, _ = balanced_order(self.fitted.y, self.fitted.id, seed=0)
         sample = self.fitted.take(order[: panel.references.shape[1]])
-        known, others = (
+        remembered_rows, others = (
             torch.cat(
                 [
                     panel.answers(from_bytes(part.x[rows].to(self.device)))[1]
@@ -323,12 +325,14 @@ class PanelTraining:
         )
         most = max(1, REFERENCES // panel.classes)
         labels = sample.y.to(self.device)
-        parts = zip(*(features.chunk(panel.trainings, dim=1) for features in (known, others)))
+        parts = zip(
+            *(features.chunk(panel.trainings, dim=1) for features in (remembered_rows, others))
+        )
         for number, (remembered, unseen) in enumerate(parts):
-            kept = Neighbours.of(remembered, labels, panel.classes, most=most)
-            panel.references[number].copy_(kept.features)
-            panel.counts.copy_(kept.counts)
-            panel.typical[number] = kept.distances(unseen).amin(1).median()
+            neighbours = Neighbours.of(remembered, labels, panel.classes, most=most)
+            panel.references[number].copy_(neighbours.features)
+            panel.counts.copy_(neighbours.counts)
+            panel.typical[number] = neighbours.distances(unseen).amin(1).median()
         panel.density.fit_to(from_bytes(held_out.x.to(self.device)))
 
 
@@ -368,8 +372,8 @@ def attacked(
         radius * torch.rand(len(x), generator=rng, device=x.device) / _length(start), x
     )
     here = (x + shift).clamp(0, 1).requires_grad_()
-    (slope,) = torch.autograd.grad(functional.cross_entropy(net(here), target), here)
-    shift = here.detach() - x + slope * per_row(1.25 * radius / _length(slope), x)
+    (gradient,) = torch.autograd.grad(functional.cross_entropy(net(here), target), here)
+    shift = here.detach() - x + gradient * per_row(1.25 * radius / _length(gradient), x)
     return (x + shift * per_row((radius / _length(shift)).clamp_max(1), x)).clamp(0, 1)
 
 
@@ -387,8 +391,8 @@ def config_for(
     """Choose thorough training for colour where there is a GPU, or where that was done already."""
     if train.x.shape[1] == 1:
         return USUAL
-    kept = (folder(train, test, seed=seed, config=THOROUGH) / cards.CARD).exists()
-    if kept or torch.device(device).type == "cuda":
+    thorough_is_stored = (folder(train, test, seed=seed, config=THOROUGH) / cards.CARD).exists()
+    if thorough_is_stored or torch.device(device).type == "cuda":
         return THOROUGH
     return SMALLER if len(train) >= ENOUGH else USUAL
 
@@ -425,7 +429,7 @@ def card_config(
 def folder(
     train: Images, test: Images, *, seed: int = 0, config: TrainConfig | None = None
 ) -> Path:
-    """Return where the judge of this data is kept, if it was trained."""
+    """Return the folder of the judge of this data, if it was trained."""
     config = config or config_for(train, test, seed=seed, device="cpu")
     return cards.folder_of(KIND, NAME, card_config(train, test, config, seed), train.hash)
 
@@ -438,7 +442,7 @@ def trained(
     config: TrainConfig | None = None,
     people: str | Path | None = None,
     device: torch.device | str = "cpu",
-    progress: Tell = None,
+    progress: OnProgress = None,
 ) -> TrainedJudge:
     """Return the judge of a data set: an ensemble trained on `train`, or from the cache.
 
@@ -452,28 +456,28 @@ def trained(
         people: An npz file of images and how many people named each class (`PeopleCounts`), which
             are then the targets of these images; images that are not in `train` are added.
         device: Where it computes.
-        progress: Told how the training goes.
+        progress: Called with the progress of the training.
     """
     config = config or config_for(train, test, seed=seed, device=device)
     counts: PeopleCounts | None = None
     if people is not None:
         counts = PeopleCounts.read(Path(people), tuple(train.x.shape[1:]), len(train.classes))
     described = card_config(train, test, config, seed, counts)
-    kept = unfinished_folder(cards.folder_of(KIND, NAME, described, train.hash))
+    unfinished = unfinished_folder(cards.folder_of(KIND, NAME, described, train.hash))
 
     def learn(net: nn.Module) -> Mapping[str, Any]:
         assert isinstance(net, Panel)
         fitted, held_out = map(train.take, split_rows(train.y, train.id, config.held_out))
-        given = (config, seed, kept, progress, device, counts)
-        return PanelTraining(net.to(device), fitted, *given).run(held_out)
+        arguments = (config, seed, unfinished, progress, device, counts)
+        return PanelTraining(net.to(device), fitted, *arguments).run(held_out)
 
     judge = made_judge(NAME, described, train, test, build=build, learn=learn, device=device)
-    shutil.rmtree(kept, ignore_errors=True)
+    shutil.rmtree(unfinished, ignore_errors=True)
     accuracy = judge.card["accuracy"]
     if accuracy < WEAK:
         _log.warning(
             "the judge of %s takes only %.1f %% of test images for what they are: it will deny or"
-            " leave open the label of many good findings",
+            " leave open the label of many good failures",
             train.name,
             100 * accuracy,
         )
@@ -488,7 +492,7 @@ def for_data(
     seed: int = 0,
     people: str | Path | None = None,
     device: torch.device | str = "cpu",
-    progress: Tell = None,
+    progress: OnProgress = None,
 ) -> TrainedJudge:
     """Return the judge of a data set by name, trained if it is missing.
 
@@ -499,7 +503,7 @@ def for_data(
         seed: Of everything random.
         people: See `trained`.
         device: Where the networks are.
-        progress: Told how the training goes.
+        progress: Called with the progress of the training.
     """
     splits = sorted(("train", "test"), key=lambda split: split != train_on)
     first, second = (load(name, split=split, offline=offline) for split in splits)

@@ -1,8 +1,8 @@
 """Judges of photographs by networks that others have trained and that took no part in the search.
 
-`feature_judge` reads their features, fitted to photographs that are no images, and is kept in the
-cache. For `reserved_judge` nothing has to be made: one network reads photographs of ImageNet's kind
-as it is, so a run is judged in seconds.
+`feature_judge` reads their features, is fitted to photographs outside the run, and stored in the
+cache. `reserved_judge` needs no training: a single network classifies photographs of ImageNet's
+kind, so a run is judged in seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.feature_panel import USUAL, FeaturePanel, build, fit
 from hardcase.judges.features import Encoder, encoder
 from hardcase.judges.judge import (
@@ -47,11 +47,11 @@ TOP = 5
 
 @dataclass(frozen=True, eq=False)
 class ReservedJudge:
-    """One network of another model family than any that the search has used.
+    """A network of another model family than any that the search has used.
 
-    The label is kept where the network's first answer, over an image and its mirror image, is the
-    label; it is lost where the label is not among its first five although it reads the original
-    rightly; it is unsure between. `outputs` are those that mean the classes.
+    The label counts as kept where the network's first answer, over an image and its mirror image,
+    is the label; it is lost where the label is not among its first five although it reads the
+    original rightly; it is unsure between. `outputs` are those that mean the classes.
     """
 
     encoder: Encoder
@@ -79,7 +79,7 @@ class ReservedJudge:
 
     @property
     def provenance(self) -> Provenance:
-        """What it is made of, which must have had no part in a search."""
+        """Its ingredients, which must have had no part in a search."""
         return Provenance(
             networks={self.encoder.hash: self.encoder.spec},
             lineages=tuple(filter(None, [self.encoder.lineage])),
@@ -107,11 +107,11 @@ def reserved_judge(net: Encoder, images: ImageSet) -> ReservedJudge:
         images: Photographs of the run's classes; only their classes count.
 
     Raises:
-        Problem: If its outputs cannot be mapped to the run's classes.
+        HardcaseError: If its outputs cannot be mapped to the run's classes.
     """
     outputs = head_of(net, images)
     if outputs is None:
-        raise Problem(
+        raise HardcaseError(
             f"{net.spec} does not know the classes of these photographs,"
             " and there are too few beside the images of the run to teach it.",
             fix="more photographs beside them: a folder train/ and a folder test/",
@@ -124,15 +124,15 @@ def _read(
 ) -> tuple[Float[Tensor, "m k"], Float[Tensor, "m f"]]:
     """Return log-probabilities of the run's classes, and the network's deepest features.
 
-    Batches are filled up, so that no answer hangs on how many images are asked about.
+    Batches are filled up, so that no answer depends on the number of images.
     """
     images = from_bytes(x.to(net.subject.device))
     batch = max(32, tile_rows(images.device))
     missing = -len(images) % batch
     images = torch.cat([images, images.new_zeros(missing, *images.shape[1:])])
-    seen = [net.ask(images, view=view, batch=batch) for view in USUAL.views]
-    logits = torch.stack([each.logits[:, outputs].log_softmax(1) for each in seen])
-    deepest = seen[0].activations[net.layers[-1]]
+    answers = [net.ask(images, view=view, batch=batch) for view in USUAL.views]
+    logits = torch.stack([each.logits[:, outputs].log_softmax(1) for each in answers])
+    deepest = answers[0].activations[net.layers[-1]]
     return logits.logsumexp(0)[: len(x)].cpu(), deepest[: len(x)].cpu()
 
 
@@ -147,37 +147,37 @@ def encoder_of(
     """Load the network that `spec` names as an encoder of images like these."""
     how = Loading(train=train, test=test, device=str(device), offline=offline)
     subject = network(load_model(spec, how))
-    known = PRETRAINED.get(spec.removeprefix("zoo:"))
+    row = PRETRAINED.get(spec.removeprefix("zoo:"))
     size = 0
-    if known is not None and test.x.shape[2] < known.size / 2:
-        size = known.size
+    if row is not None and test.x.shape[2] < row.size / 2:
+        size = row.size
     example = from_bytes(test.x[:1].to(subject.device))
     return encoder(subject, example, lineage=lineage_of(spec), spec=spec, size=size)
 
 
 def head_of(each: Encoder, train: ImageSet) -> Int[Tensor, " k"] | None:
-    """Return the output of an encoder that means each class, if it has one for all of them."""
+    """Return the output of an encoder for each class, if it has outputs for all of them."""
     names = each.subject.class_names
     if not names:
         return None
     try:
-        found = map_between(train.classes, names)
-    except Problem:
+        mapping = map_between(train.classes, names)
+    except HardcaseError:
         return None
-    if found is None:
+    if mapping is None:
         return torch.arange(len(train.classes))
-    return torch.tensor(found.outputs)
+    return torch.tensor(mapping.outputs)
 
 
 NAME = "features"
 FEWEST_IMAGES = 20
 EXAMINED = 96
-"""Real images of which the images of the exam are made, four of each."""
+"""Real images from which the images of the exam are synthesised, four of each."""
 VOTES: Mapping[str, Mapping[str, float]] = {
     "label_kept": {"classifiers": 1.0, "neighbours": 0.5},
     "domain": {"something": 0.5, "nearness": 1.0, "likeness": 0.5, "contrast": 0.25},
 }
-"""How much each signal counts, in units of its spread over made images; fixed, not fitted."""
+"""Weight of each signal, in units of its spread over synthetic images; fixed, not fitted."""
 
 
 def feature_judge(
@@ -201,13 +201,13 @@ def feature_judge(
         device: Where it computes.
         offline: Fetch nothing.
         encoders: The same networks, where they are loaded already.
-        progress: Told whose features are read, and how far that is.
+        progress: Called with the network whose features are read, and with the share that is done.
 
     Raises:
-        Problem: If there are too few images, or a network's layers cannot be read.
+        HardcaseError: If there are too few images, or a network's layers cannot be read.
     """
     if len(train) < FEWEST_IMAGES:
-        raise Problem(
+        raise HardcaseError(
             f"there are {len(train)} training images; a judge needs {FEWEST_IMAGES} to know what is"
             " usual.",
             fix="more photographs beside the images: a folder train/ and a folder test/",
@@ -225,7 +225,7 @@ def feature_judge(
     what = f"judge of {train.name} by {', '.join(each.spec for each in encoders)}"
     done = 0
 
-    def tell(images: int) -> None:
+    def on_progress(images: int) -> None:
         nonlocal done
         done = images
         if progress is not None:
@@ -234,9 +234,11 @@ def feature_judge(
     def fitted_or_empty(_: Mapping[str, Any]) -> nn.Module:
         if (folder / cards.CARD).exists():
             return build(encoders, cards.read_card(folder)["parts"], learned=len(train))
-        tell(0)
-        panel = fit(encoders, train, heads=heads, seed=seed, tell=lambda count, _: tell(count))
-        tell(len(train))  # some features may have been kept
+        on_progress(0)
+        panel = fit(
+            encoders, train, heads=heads, seed=seed, on_progress=lambda count, _: on_progress(count)
+        )
+        on_progress(len(train))  # some features may have been kept
         return panel
 
     def examine(net: nn.Module) -> dict[str, Any]:
@@ -248,7 +250,7 @@ def feature_judge(
         read = list[Signals]()
         for rows in chunks(len(exam.x), net.batch):
             read.append(Signals.average(net.to(device).ask(exam.x[rows], exam.expected[rows])))
-            tell(done + views * len(read[-1].seen))
+            on_progress(done + views * len(read[-1].seen))
         rules = rules_from_exam(Signals.join(read), exam, VOTES)
         return {
             "seed": seed,
@@ -267,7 +269,7 @@ def feature_judge(
         build=fitted_or_empty,
         learn=examine,
         device=device,
-        tell=lambda images: tell(done + views * images),
+        on_progress=lambda images: on_progress(done + views * images),
     )
     return _naming(judge, encoders)
 
@@ -289,10 +291,10 @@ def stored_feature_judge(folder: Path, *, device: torch.device | str = "cpu") ->
     card = cards.read_card(folder)
     config = card["configuration"]
     encoders = []
-    for spec, known, size, *layers in config["encoders"]:
+    for spec, digest, size, *layers in config["encoders"]:
         subject = network(load_model(spec, Loading(device=str(device))))
-        if subject.hash != known:
-            raise Problem(
+        if subject.hash != digest:
+            raise HardcaseError(
                 f"{spec} is not the network that this judge was made with.",
                 fix="hardcase judge RUN --judge-features makes a new one",
             )
@@ -322,7 +324,7 @@ def _config(
 ) -> dict[str, Any]:
     channels, height, width = train.shape
     if height != width:
-        raise Problem(
+        raise HardcaseError(
             f"a judge takes square images; these are {width}×{height}.",
             fix="?resize=224&crop=center",
         )

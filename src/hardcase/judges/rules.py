@@ -1,9 +1,9 @@
 """From signals to a probability, and from a probability to a verdict by two fixed thresholds.
 
-A judge reads images into `Signals`. One `DecisionRule` weighs them into the probability that the
-label is kept, another into how much an image belongs to the domain at all. Their weights come from
-an exam of made images (`rules_from_exam`); scale and thresholds come from images that people rated,
-stand in the judge's card, and follow from nothing in a run.
+A judge reads images into `Signals`. A `DecisionRule` weighs them into the probability that the
+label is kept, another into the probability that an image belongs to the domain at all. Their
+weights come from an exam of synthetic images (`rules_from_exam`); scale and thresholds come from
+images that people rated, stand in the judge's card, and follow from nothing in a run.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from hardcase.judges.training_data import Exam
 from hardcase.statistics import Rate
 
 PRECISION = 0.98
-"""The label is to be called kept where this share of the images above keep it, and lost where this
-share of the images below have lost it.
+"""The threshold of kept is where this share of the images above keep the label, that of lost where
+this share of the images below have lost it.
 """
 FITTED_PRECISION = 0.99
-"""What is asked of the images that a threshold is fitted to: a threshold flatters those."""
+"""Precision required on the images that a threshold is fitted to: a threshold flatters those."""
 SETTLED = round(1 / (1 - FITTED_PRECISION))
-"""Images among which one error is what is allowed; a share of fewer says too little."""
+"""Images among which a single error is allowed; a share of fewer images is too uncertain."""
 DIGITS = 4
 """Probabilities are rounded to so many decimals before they are compared and stored."""
 FOREIGN = 0.01
-"""Share of the images with a class that may be taken for no image of the domain."""
+"""Share of the images with a class that may be judged outside the domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Signals:
     Args:
         seen: The class that the judge itself would answer.
         classifiers: Mean log-probability of the label over its networks.
-        neighbours: How much nearer training images of the label are than others (logarithm).
+        neighbours: Log ratio of the distances to training images of other classes and of the label.
         something: Mean log-odds that the image shows any class.
         nearness: How near the nearest training images are, against held-out ones (logarithm).
         likeness: Likelihood under a model of real images, against those as complex.
@@ -73,17 +73,17 @@ class Signals:
 
     @staticmethod
     def average(trainings: Sequence[Signals]) -> Signals:
-        """Return the mean over several trainings, and the class that most of them see."""
+        """Return the mean over trainings, and the class that most of them see."""
         values = {
             f.name: torch.stack([getattr(each, f.name) for each in trainings])
             for f in fields(Signals)
         }
-        seen = values.pop("seen").mode(0).values
-        return Signals(seen=seen, **{name: each.mean(0) for name, each in values.items()})
+        majority = values.pop("seen").mode(0).values
+        return Signals(seen=majority, **{name: each.mean(0) for name, each in values.items()})
 
     @staticmethod
     def join(parts: Sequence[Signals]) -> Signals:
-        """Concatenate the signals of several batches."""
+        """Concatenate the signals of batches."""
         names = [f.name for f in fields(Signals)]
         return Signals(**{n: torch.cat([getattr(part, n) for part in parts]) for n in names})
 
@@ -92,8 +92,8 @@ class Signals:
 class DecisionRule:
     """A weighted sum of signals, scaled and shifted to agree with people, and two thresholds.
 
-    `weights` and `bias` come from real and made images, `scale` and `offset` (and the thresholds)
-    from people. All of them are constants of a judge.
+    `weights` and `bias` come from real and synthetic images, `scale` and `offset` (and the
+    thresholds) from people. All of them are constants of a judge.
 
     Args:
         signals: Names of the signals.
@@ -123,12 +123,12 @@ class DecisionRule:
     high: float = 0.5
 
     def evidence(self, signals: Signals) -> Float[Tensor, " m"]:
-        """Return the log-odds before people were asked."""
+        """Return the log-odds before calibration by people."""
         values = signals.of(self.signals).double()
         return values @ values.new_tensor(self.weights) + self.bias
 
     def probability(self, signals: Signals) -> Float[Tensor, " m"]:
-        """Return the probability of yes after people were asked, rounded as it is stored."""
+        """Return the calibrated probability of yes, rounded as it is stored."""
         return torch.sigmoid(self.scale * self.evidence(signals) + self.offset).round(
             decimals=DIGITS
         )
@@ -144,14 +144,14 @@ def verdict_words(
     """Return a verdict and the probability of a kept label for each image.
 
     Both follow from the mean over the trainings: another three trainings change fewer verdicts of
-    a mean than of what all of them say (4 % against 8 % of 500 rated digits). What one training
-    calls kept and another one lost is unsure, and so is an image about whose class the networks
-    disagree (`seen` of -1).
+    a mean than of what all of them say (4 % against 8 % of 500 rated digits). An image is
+    unsure if the trainings disagree between kept and lost, or if the networks disagree about its
+    class (`seen` of -1).
     """
     label = rules["label_kept"]
     each = [label.probability(signals) for signals in trainings]
     chances = torch.stack(each).mean(0).round(decimals=DIGITS)
-    answers = torch.stack([label.answers(own) for own in each])
+    answers = torch.stack([label.answers(training) for training in each])
     flipped = (answers > 0).any(0) & (answers < 0).any(0)
     mean = Signals.average(trainings)
     answer = label.answers(chances).masked_fill(flipped | (mean.seen < 0), 0)
@@ -162,7 +162,7 @@ def verdict_words(
 
 
 def rules_from_card(card: Mapping[str, Any]) -> dict[str, DecisionRule]:
-    """Return the rules of a judge's card, as they are before people are asked."""
+    """Return the rules of a judge's card, before calibration by people."""
     return {
         name: DecisionRule(
             **{**rule, "signals": tuple(rule["signals"]), "weights": tuple(rule["weights"])}
@@ -176,15 +176,15 @@ def rules_from_exam(
     exam: Exam,
     votes: Mapping[str, Mapping[str, float]],
 ) -> dict[str, DecisionRule]:
-    """Return the rule of each question that tells the exam's images apart, with thresholds that
-    the exam's images give.
+    """Return the rule of each question that separates the exam's images, with thresholds from the
+    exam's images.
     """
     rules = {}
     for name, weights in votes.items():
         truth: Tensor = getattr(exam, name)
-        known = truth >= 0
-        rule = rule_from_votes(weights, signals[known], truth[known] > 0)
-        rules[name] = with_thresholds(rule, signals[known], truth[known] > 0)
+        answered = truth >= 0
+        rule = rule_from_votes(weights, signals[answered], truth[answered] > 0)
+        rules[name] = with_thresholds(rule, signals[answered], truth[answered] > 0)
     rules["domain"] = domain_threshold(rules["domain"], signals, exam.domain > 0)
     return rules
 
@@ -204,7 +204,7 @@ def rule_from_votes(
 ) -> DecisionRule:
     """Weigh signals, in units of their spread, by `votes`; scale the sum to log-odds of `truth`.
 
-    The votes are fixed and not fitted: made images are what the members were trained on, so a fit
+    The votes are fixed and not fitted: the members were trained on synthetic images, so a fit
     would trust the members alone.
     """
     values = signals.of(tuple(votes)).double()
@@ -227,7 +227,7 @@ def logistic(
     prior: tuple[float, float] = (0.0, 0.0),
     balanced: bool = True,
 ) -> tuple[float, float]:
-    """Fit slope and bias of a logistic regression on one value per image.
+    """Fit slope and bias of a logistic regression on a value per image.
 
     scikit-learn's regression has no prior other than 0, which is why the loss is written here and
     only minimised by a library (it is convex, with exact second derivatives).
@@ -237,7 +237,10 @@ def logistic(
     weight = np.ones_like(y)
     if balanced:
         shares = np.clip([1 - y.mean(), y.mean()], 1e-9, 1)
+        # Both answers have equal weight in total, however many images of each there are.
         weight = (0.5 / shares)[y.astype(int)]
+    # The bias is held a hundred times more loosely than the slope: how many images of each kind
+    # people saw is chance, how strongly signals speak is not.
     pull = np.array([tight, tight / 100])
     start = np.array(prior, float)
 
@@ -253,17 +256,17 @@ def logistic(
 
     from scipy.optimize import minimize
 
-    found = minimize(
+    optimum = minimize(
         loss, start, jac=True, hess=hessian, method="trust-exact", options={"gtol": 1e-10}
     )
-    slope, bias = found.x.tolist()
+    slope, bias = optimum.x.tolist()
     return slope, bias
 
 
 def fit_to_people(
     rule: DecisionRule, evidence: Float[Tensor, " m"], truth: Bool[Tensor, " m"]
 ) -> DecisionRule:
-    """Scale and shift `rule` to what people said; with few labels it stays near what it was."""
+    """Scale and shift `rule` to people's answers; with few labels it stays near what it was."""
     prior = (rule.scale, rule.offset)
     scale, offset = logistic(evidence, truth, tight=4.0, prior=prior, balanced=False)
     return replace(rule, scale=max(scale, 1e-3), offset=offset)
@@ -298,7 +301,7 @@ def precise_from(
 def with_thresholds(
     rule: DecisionRule, signals: Signals, truth: Bool[Tensor, " m"]
 ) -> DecisionRule:
-    """Choose thresholds on made images, both kinds of which count alike however many there are.
+    """Choose thresholds on synthetic images; both kinds have equal weight however many there are.
 
     Yes from the lowest probability above which `PRECISION` of them are so, no below the highest
     one below which that share are not, undecided between. Thresholds that people's answers give
@@ -326,19 +329,19 @@ def _lowest_precise(
 
 
 def error_rates(words: Sequence[str], truth: Int[Tensor, " m"]) -> dict[str, Any]:
-    """Return how often verdicts are right about images that people saw alike (1 kept, 0 lost), and
-    how many are unsure; images on which people are split (-1) are counted apart.
+    """Return how often verdicts are right about images on which people agree (1 kept, 0 lost), and
+    how many are unsure; images on which people are split (-1) are counted separately.
     """
     pairs = list(zip(words, truth.tolist(), strict=True))
     accepted = [right for word, right in pairs if word == "kept"]
     lost = [right for word, right in pairs if word in ("lost", "foreign")]
-    kept = sum(right == 1 for _, right in pairs)
+    confirmed = sum(right == 1 for _, right in pairs)
     return {
         "precision": Rate(accepted.count(1), len(accepted)).to_json(),
         "precision_where_agreed": Rate(
             accepted.count(1), len(accepted) - accepted.count(-1)
         ).to_json(),
-        "recall": Rate(accepted.count(1), kept).to_json(),
+        "recall": Rate(accepted.count(1), confirmed).to_json(),
         "lost_right": Rate(lost.count(0), len(lost) - lost.count(-1)).to_json(),
         "unsure": Rate(sum(word == "unsure" for word in words), len(pairs)).to_json(),
         "split": sum(right == -1 for _, right in pairs),
@@ -362,10 +365,10 @@ def silent(
     alarm = 1.0
     if len(right):
         alarm = float(right.double().quantile(REFUSED))
-    found = (confidence.double() >= alarm) & accepted
+    confident = (confidence.double() >= alarm) & accepted
     total = int(accepted.sum())
-    count = int(found.sum())
-    return found, {
+    count = int(confident.sum())
+    return confident, {
         "refused": REFUSED,
         "alarm": alarm,
         "high_confidence": Rate(count, total).to_json(),

@@ -1,9 +1,9 @@
-"""Random failing samples of the conditions, judged one by one; and images perhaps mislabelled.
+"""Random failing samples of the conditions, each judged; and images perhaps mislabelled.
 
-A failure rate counts every sample that the model reads otherwise than labelled. Some of them the
-conditions have made unreadable, and some begin with an image that was not readable as labelled in
-the first place. Both are counted here, apart: a verdict on a sample is of this sample alone, and
-nothing that a judge doubts of the unmodified image is taken off it.
+A failure rate counts every sample that the model reads otherwise than labelled. The conditions have
+made a part of them unreadable, and a part begins with an image that was not readable as labelled in
+the first place. Both are counted here separately: a verdict on a sample is of this sample alone,
+whatever the judge doubts of the unmodified image.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def judge_samples(judge: Judge, samples: ImagePairs) -> dict[str, Any]:
     """Count how many failing samples keep their label and how many have lost it.
 
     Args:
-        judge: Who is asked, of every sample by itself.
-        samples: The samples, the images that they were made from, and their labels.
+        judge: The judge of every sample by itself.
+        samples: The samples, their originals, and their labels.
 
     Returns:
         ``lost``, ``decided`` and ``shown``, with the ends of the interval of the share lost that
-        hold whatever the unsure ones are; ``unreadable``: how many samples are counted apart since
-        the judge does not see the label in the unmodified image either.
+        hold whatever the unsure ones are; ``unreadable``: how many samples are counted separately
+        since the judge does not see the label in the unmodified image either.
     """
     words = ask(judge, samples).verdict
     plain = ask(judge, unmodified(samples)).verdict
@@ -49,7 +49,7 @@ def perhaps_mislabelled(judge: Judge, images: ImagePairs, ids: Sequence[str]) ->
     """Return the images in which, unmodified, the judge does not see their label.
 
     Args:
-        judge: Who is asked.
+        judge: The judge.
         images: The images and their labels; only the originals are looked at.
         ids: Their names.
     """
@@ -63,8 +63,8 @@ def unmodified(pairs: ImagePairs) -> ImagePairs:
 
 
 def count_lost_labels(run: Run, judge: Judge) -> Run:
-    """Enter into a run what a judge says of its random failing samples, and which of the images
-    that they were made from are perhaps mislabelled.
+    """Enter into a run the judge's verdicts on its random failing samples, and which of their
+    originals are perhaps mislabelled.
     """
     shown = shown_samples(run)
     if not shown:

@@ -1,7 +1,7 @@
-"""Images with known answers, made from real ones: what judges are trained on and examined with.
+"""Images with true answers, synthesised from real images, on which judges are trained and examined.
 
 Label-preserving augmentations, interpolations between two images, and corruptions after which
-nothing is left to see. `FAMILIES` says, in the one place where that is said, which augmentations
+nothing is left to see. `FAMILIES` is the only list of which augmentations
 and corruptions a judge is trained on and which part of an appearance space each belongs to.
 """
 
@@ -21,14 +21,14 @@ from hardcase.imaging.blur import binomial, stroke_width
 from hardcase.imaging.colour import compressed
 from hardcase.tensors import from_bytes
 from hardcase.training.cards import UNSTATED
-from hardcase.training.loop import Bend, Dice, bend, crop
+from hardcase.training.loop import Bend, RowSampler, bend, crop
 from hardcase.types import Images
 
 # Small random drawings that the made images share. Every function follows the device of its images
 # and of its generator.
 
 
-def cloud(like: Float[Tensor, "m c h w"], cells: int, dice: Dice) -> Float[Tensor, "m 1 h w"]:
+def cloud(like: Float[Tensor, "m c h w"], cells: int, dice: RowSampler) -> Float[Tensor, "m 1 h w"]:
     """Smooth noise between 0 and 1: `cells` x `cells` random values, enlarged."""
     coarse = dice.uniform(len(like), 1, cells, cells)
     return functional.interpolate(
@@ -42,14 +42,14 @@ def background(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c 1 1"]:
 
 
 def content(x: Float[Tensor, "m c h w"]) -> Float[Tensor, " m"]:
-    """How much there is beside the background."""
+    """Share of the image that is no background."""
     return (x - background(x)).abs().flatten(1).sum(1)
 
 
 def with_shades_of(
     x: Float[Tensor, "m c h w"], model: Float[Tensor, "m c h w"]
 ) -> Float[Tensor, "m c h w"]:
-    """`x` with its pixels' order kept and their values taken from `model`: the same histogram,
+    """`x` with the rank order of its pixels and the values of `model`: the same histogram,
     channel by channel.
     """
     shades = model.flatten(2).sort(2).values
@@ -72,13 +72,13 @@ class Codec(Protocol):
 def interpolate(
     x: Float[Tensor, "m c h w"], other: Float[Tensor, "m c h w"], codes: Codec, rng: torch.Generator
 ) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, " m"]]:
-    """An image somewhere between `x` and `other`, and how much of it is `x` to the eye (0 to 1).
+    """An image between `x` and `other`, and its visual share of `x` (0 to 1).
 
-    Half of them lie between the codes of a generative model (for grey images; a small model makes
-    nothing of colour ones), the others are mixed after a blur and given back the shades of an image
-    (which makes whole strokes of them), joined along a wavy line, or laid over each other.
+    Half of them lie between the codes of a generative model (for grey images; a small model cannot
+    do this in colour), the others are mixed after a blur and get the shades of an image again
+    (which forms strokes), joined along a wavy line, or laid over each other.
     """
-    dice = Dice(len(x), rng)
+    dice = RowSampler(len(x), rng)
     share = dice()
     between = share.flatten()[:, None] * codes.encode(x) + (
         1 - share.flatten()[:, None]
@@ -87,10 +87,12 @@ def interpolate(
     crisp = with_shades_of(mixed, torch.where(share > 0.5, x, other))
     wave = torch.sigmoid(24 * (cloud(x, 3 + dice.one_of(3), dice) - 1 + share))
     way = dice()
-    made = torch.where(way < (0.5 if x.shape[1] == 1 else 0.0), codes.decode(between), crisp)
-    made = torch.where(way > 0.8, wave * x + (1 - wave) * other, made)
-    made = torch.where(way > 0.9, share * x + (1 - share) * other, made)
-    return made.clamp(0, 1), towards(share.flatten())
+    between_images = torch.where(
+        way < (0.5 if x.shape[1] == 1 else 0.0), codes.decode(between), crisp
+    )
+    between_images = torch.where(way > 0.8, wave * x + (1 - wave) * other, between_images)
+    between_images = torch.where(way > 0.9, share * x + (1 - share) * other, between_images)
+    return between_images.clamp(0, 1), towards(share.flatten())
 
 
 def towards(share: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
@@ -108,18 +110,18 @@ def mirror(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "
     """
     if x.shape[1] == 1:
         return x
-    return torch.where(Dice(len(x), rng).chance(0.5) > 0, x.flip(3), x)
+    return torch.where(RowSampler(len(x), rng).chance(0.5) > 0, x.flip(3), x)
 
 
 def retouch(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
     """Blur or sharpness, thickness, contrast and light, stains, noise and a small patch,
-    each for some of the images.
+    each on a random part of the images.
     """
-    dice = Dice(len(x), rng)
+    dice = RowSampler(len(x), rng)
     x = x + (binomial(x) - x) * dice.chance(0.3) * dice(-0.5, 1.3)
     way = dice()
-    much = dice()
-    x = stroke_width(x, thicker=(way < 0.15) * much, thinner=(way > 0.85) * much)
+    strength = dice()
+    x = stroke_width(x, thicker=(way < 0.15) * strength, thinner=(way > 0.85) * strength)
     contrast = 1 - dice.chance(0.5) * dice(0.0, 0.85)
     x = x * contrast + (1 - contrast) * dice.chance(0.5) * dice()
     x = x + contrast * dice.chance(0.2) * dice(-0.3, 0.3) * cloud(x, 4 + dice.one_of(8), dice)
@@ -128,17 +130,17 @@ def retouch(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, 
 
 
 def cover(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
-    """A rectangle of noise or of one shade, up to half as long and wide as the image, on most of
-    the images.
+    """A rectangle of noise or of uniform shade, up to half as long and wide as the image, on most
+    of the images.
     """
-    return _patch(x, Dice(len(x), rng), share=0.8, largest=0.45)
+    return _patch(x, RowSampler(len(x), rng), share=0.8, largest=0.45)
 
 
 def camera_processed(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
-    """Pictures as cameras and files make them: each darker or brighter, some blurred,
-    noisy or compressed.
+    """Pictures as cameras and files make them: each darker or brighter, at random
+    blurred, noisy or compressed.
     """
-    dice = Dice(len(x), rng)
+    dice = RowSampler(len(x), rng)
     x = (x * 2 ** dice(-0.7, 0.7)).clamp(0, 1)
     x = x + (binomial(x) - x) * dice.chance(0.4) * dice()
     x = (x + dice.chance(0.4) * dice(0.0, 0.06) * dice.normal(*x.shape)).clamp(0, 1)
@@ -146,8 +148,8 @@ def camera_processed(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float
     return torch.where(dice.chance(0.5) > 0, compressed(x, quality), x)
 
 
-def _patch(x: Tensor, dice: Dice, share: float = 0.3, largest: float = 0.33) -> Tensor:
-    """A small rectangle of noise or of one shade, anywhere."""
+def _patch(x: Tensor, dice: RowSampler, share: float = 0.3, largest: float = 0.33) -> Tensor:
+    """A small rectangle of noise or of uniform shade, anywhere."""
     _, _, height, width = x.shape
     down = torch.arange(height, device=x.device)[None, None, :, None] + 0.5
     right = torch.arange(width, device=x.device)[None, None, None, :] + 0.5
@@ -162,27 +164,27 @@ def _patch(x: Tensor, dice: Dice, share: float = 0.3, largest: float = 0.33) -> 
 # degree (0 to 1).
 
 Made = tuple[Float[Tensor, "m c h w"], Float[Tensor, " m"]]
-Corruption = Callable[[Tensor, Codec, Dice], Made]
+Corruption = Callable[[Tensor, Codec, RowSampler], Made]
 
 
 def corrupt(x: Float[Tensor, "m c h w"], codes: Codec, rng: torch.Generator, *, kind: str) -> Made:
-    return CORRUPTIONS[kind](x, codes, Dice(len(x), rng))
+    return CORRUPTIONS[kind](x, codes, RowSampler(len(x), rng))
 
 
-def _blank(x: Tensor, codes: Codec, dice: Dice) -> Made:
-    """One shade, or almost: a trace of noise and of the image."""
+def _blank(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
+    """A nearly uniform shade: a trace of noise and of the image."""
     shade = dice() * dice.chance(0.5)
     return _whole((shade + 0.02 * dice() * dice.normal(*x.shape) + dice(0.0, 0.06) * x).clamp(0, 1))
 
 
-def _noise(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _noise(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Noise, coarse or fine, soft or in two shades."""
     soft = cloud(x, 3 + dice.one_of(x.shape[2] - 2), dice).expand_as(x)
     hard = torch.sigmoid(12 * (soft - dice(0.3, 0.8)))
     return _whole(torch.where(dice.chance(0.5) > 0, hard, soft) * dice(0.3, 1.0))
 
 
-def _scribble(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _scribble(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Smooth noise in exactly the shades of the image: blobs and strokes that mean nothing."""
     return _whole(
         with_shades_of(
@@ -191,7 +193,7 @@ def _scribble(x: Tensor, codes: Codec, dice: Dice) -> Made:
     )
 
 
-def _shuffle(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _shuffle(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """The image cut into squares that changed places."""
     count, channels, height, width = x.shape
     parts = (2, 3, 4, 7)[dice.one_of(4)]
@@ -207,32 +209,32 @@ def _shuffle(x: Tensor, codes: Codec, dice: Dice) -> Made:
         .reshape(count, parts, parts, channels, side, across)
         .permute(0, 3, 1, 4, 2, 5)
     )
-    made = background(x).expand_as(x).clone()
-    made[:, :, : parts * side, : parts * across] = back.reshape(
+    shuffled = background(x).expand_as(x).clone()
+    shuffled[:, :, : parts * side, : parts * across] = back.reshape(
         count, channels, parts * side, parts * across
     )
-    return made, torch.full((count,), 0.8 if parts == 2 else 1.0, device=x.device)
+    return shuffled, torch.full((count,), 0.8 if parts == 2 else 1.0, device=x.device)
 
 
-def _collage(x: Tensor, codes: Codec, dice: Dice) -> Made:
-    """The upper or the left half of one image and the other half of another one."""
+def _collage(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
+    """The upper or the left half of an image and the other half of another image."""
     down = torch.arange(x.shape[2], device=x.device)[:, None] < x.shape[2] / 2
     right = torch.arange(x.shape[3], device=x.device)[None, :] < x.shape[3] / 2
     half = torch.where(dice.chance(0.5) > 0, down, right)
     return torch.where(half, x, x.roll(1, 0)), torch.full((len(x),), 0.4, device=x.device)
 
 
-def _overlay(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _overlay(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Two images on top of each other."""
     return torch.maximum(x, x.roll(1, 0)), torch.full((len(x),), 0.5, device=x.device)
 
 
-def _invert(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _invert(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     return _whole(1 - x)
 
 
-def _black(x: Tensor, codes: Codec, dice: Dice) -> Made:
-    """So much light taken away, unevenly, that only the brightest spots are left."""
+def _black(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
+    """Darken unevenly until only the brightest spots are left."""
     darker = x * (1 - 0.6 * cloud(x, 3 + dice.one_of(10), dice)) - dice(0.3, 0.95)
     left = (darker > 0.02).flatten(1).sum(1) / (x > 0.2).flatten(1).sum(1).clamp_min(1)
     return (darker.clamp_min(0) * (1 + 2 * dice() * dice.chance(0.5))).clamp(0, 1), _falling(
@@ -240,35 +242,40 @@ def _black(x: Tensor, codes: Codec, dice: Dice) -> Made:
     )
 
 
-def _erase(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _erase(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Large soft parts of the image become background."""
     stays = torch.sigmoid(25 * (cloud(x, 3 + dice.one_of(6), dice) - dice(0.3, 0.8)))
-    made = stays * x + (1 - stays) * background(x)
-    return made, _falling(content(made) / content(x).clamp_min(1e-3), 0.25, 0.65)
+    erased = stays * x + (1 - stays) * background(x)
+    return erased, _falling(content(erased) / content(x).clamp_min(1e-3), 0.25, 0.65)
 
 
-def _fold(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _fold(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Bent so far and so finely that shapes are lost."""
-    much = float(dice.uniform(1))
+    depth = float(dice.uniform(1))
     how = Bend(
-        turn=40, stretch=0.3, shear=0.4, move=0.1, wave=0.06 + 0.15 * much, cells=5 + dice.one_of(3)
+        turn=40,
+        stretch=0.3,
+        shear=0.4,
+        move=0.1,
+        wave=0.06 + 0.15 * depth,
+        cells=5 + dice.one_of(3),
     )
     return bend(x, dice.rng, how), torch.full(
-        (len(x),), min(1.0, 0.4 + 1.2 * much), device=x.device
+        (len(x),), min(1.0, 0.4 + 1.2 * depth), device=x.device
     )
 
 
-def _soften(x: Tensor, codes: Codec, dice: Dice) -> Made:
-    """Reduced to a few pixels and enlarged again."""
+def _soften(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
+    """Reduce to a handful of pixels and enlarge again."""
     cells = 2 + dice.one_of(4)
     small = functional.adaptive_avg_pool2d(x, cells)
-    made = functional.interpolate(
+    softened = functional.interpolate(
         small, size=x.shape[2:], mode="bicubic", align_corners=False
     ).clamp(0, 1)
-    return made, torch.full((len(x),), 0.6 if cells == 5 else 1.0, device=x.device)
+    return softened, torch.full((len(x),), 0.6 if cells == 5 else 1.0, device=x.device)
 
 
-def _shuffle_codes(x: Tensor, codes: Codec, dice: Dice) -> Made:
+def _shuffle_codes(x: Tensor, codes: Codec, dice: RowSampler) -> Made:
     """Codes of four images shuffled together, place by place, and pushed outwards:
     what generators make far from data.
     """
@@ -303,17 +310,17 @@ CORRUPTIONS: dict[str, Corruption] = {
     "scrambled": _shuffle_codes,
 }
 OFTEN = ("near-black", "erased")
-"""Drawn twice as often: the line between seen and not seen runs through them."""
+"""Corruptions that are drawn twice as often: the limit of readability runs through them."""
 SHARED = ("collage", "overlay", "scrambled")
-"""Made of an image and the one before it: what is left belongs to both."""
+"""Corruptions that combine an image with its predecessor: the rest belongs to both."""
 SEEN_BY_PEOPLE = ("collage", "overlay", "inverted")
 """Of photographs these still show something to people."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedFamily:
-    """A family of changes that a judge is trained on: how an image is changed so that its label is
-    kept, and the corruptions after which it is lost.
+    """A family of changes that a judge is trained on: label-preserving changes of an image, and the
+    corruptions after which the label is lost.
     """
 
     change: Callable[[Tensor, torch.Generator], Tensor]
@@ -336,14 +343,16 @@ FAMILIES: dict[str, TrainedFamily] = {
         words=("blurred", "light and contrast", "noise"),
     ),
 }
-"""What the panel is trained on; a held-out judge leaves out one family or more."""
+"""The families of the panel; a held-out judge leaves out at least a family."""
 
 
 def families_of_space(text: str) -> dict[str, list[str]]:
     """Return the parts of a space that belong to a family, by family."""
     parts = re.findall(r"[a-z]+", re.sub(r"\([^)]*\)", "", text))
-    found = {name: [part for part in parts if part in own.parts] for name, own in FAMILIES.items()}
-    return {name: own for name, own in found.items() if own}
+    parts_by_name = {
+        name: [part for part in parts if part in family.parts] for name, family in FAMILIES.items()
+    }
+    return {name: family for name, family in parts_by_name.items() if family}
 
 
 # Batches that members of a panel are trained on: augmented images, images between classes, and
@@ -352,7 +361,7 @@ def families_of_space(text: str) -> dict[str, list[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What a training batch is made of; the rest is only augmented."""
+    """The composition of a training batch; the rest is only augmented."""
 
     interpolated: float = 0.125
     corrupted: float = 0.25
@@ -369,7 +378,8 @@ def training_batch(
     shares: Shares,
     held_out: Collection[str] = (),
 ) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, "m k1"]]:
-    """Return made images and their soft targets: shares of the classes, last the share of none."""
+    """Return synthetic images and their soft targets: shares of the classes, last the share of
+    none."""
     corrupted = int(len(x) * shares.corrupted)
     start = len(x) - corrupted
     augmented = start - int(len(x) * shares.interpolated)
@@ -383,13 +393,13 @@ def training_batch(
     x = mirror(_changed(x[easy:], "bending", rng, held_out), rng)
     rest = targets[easy:]
     after = [cut - easy for cut in cuts]
-    kept, between, *nothing = zip(x.tensor_split(after), rest.tensor_split(after), strict=True)
-    made = [
-        kept,
+    preserved, between, *nothing = zip(x.tensor_split(after), rest.tensor_split(after), strict=True)
+    replaced = [
+        preserved,
         _between_classes(*between, (x, rest), codes, rng),
         *(_corrupted_part(*part, codes, rng, held_out) for part in nothing),
     ]
-    images, soft_targets = (torch.cat(part) for part in zip(*made, strict=True))
+    images, soft_targets = (torch.cat(part) for part in zip(*replaced, strict=True))
     images = _changed(images, "retouching", rng, held_out)
     return torch.cat([moved, images]), torch.cat([targets[:easy], soft_targets])
 
@@ -407,8 +417,8 @@ def _between_classes(
     codes: Codec,
     rng: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Interpolate with any image, every second one with the nearest image of another class: shapes
-    on the boundary.
+    """Interpolate with any image, every second image with the nearest image of another class:
+    shapes on the boundary.
     """
     if not len(x):
         return x, targets
@@ -420,26 +430,26 @@ def _between_classes(
     second = targets.roll(1, 0)
     other[::2] = others_x[near]
     second[::2] = others_targets[near]
-    made, share = interpolate(x, other, codes, rng)
-    return made, share[:, None] * targets + (1 - share[:, None]) * second
+    mixed, share = interpolate(x, other, codes, rng)
+    return mixed, share[:, None] * targets + (1 - share[:, None]) * second
 
 
 def _corrupted_part(
     x: Tensor, targets: Tensor, codes: Codec, rng: torch.Generator, held_out: Collection[str]
 ) -> tuple[Tensor, Tensor]:
-    """Corrupt images; what is not lost still belongs to the class, shared with the image laid
-    beside it.
+    """Corrupt images; the remaining share belongs to the class, shared with the image that is
+    combined with it.
     """
     if not len(x):
         return x, targets
     kinds = _kinds((*CORRUPTIONS, *OFTEN), held_out)
     kind = kinds[int(torch.randint(len(kinds), (1,), generator=rng, device=rng.device))]
-    made, lost = corrupt(x, codes, rng, kind=kind)
+    corrupted, lost = corrupt(x, codes, rng, kind=kind)
     if kind in SHARED:
         targets = (targets + targets.roll(1, 0)) / 2
     soft_targets = (1 - lost[:, None]) * targets
     soft_targets[:, -1] += lost
-    return made, soft_targets
+    return corrupted, soft_targets
 
 
 def _kinds(kinds: Iterable[str], held_out: Collection[str]) -> list[str]:
@@ -451,15 +461,15 @@ def _kinds(kinds: Iterable[str], held_out: Collection[str]) -> list[str]:
 # Exams: made images of which it is known whether they belong to the domain and keep their label.
 
 SURE = 0.85
-"""An interpolation or a corruption counts where it is at least so much one thing or the other;
-between, nobody can say.
+"""An interpolation or a corruption enters if it is clearly either class; between, the answer is
+undefined.
 """
 SMALL = Bend(turn=6, stretch=0.06, shear=0.05, move=0.04, wave=0.006)
 
 
 @dataclass(frozen=True, slots=True)
 class Exam:
-    """Images, the class each should show, and the truth: 1 yes, 0 no, -1 not known."""
+    """Images, the class each should show, and the truth: 1 yes, 0 no, -1 unknown."""
 
     x: Float[Tensor, "m c h w"]
     expected: Int[Tensor, " m"]
@@ -468,7 +478,7 @@ class Exam:
 
 
 class _PixelCodes:
-    """Images as their own codes, for corruptions that shuffle codes."""
+    """The identity as a codec, for corruptions that shuffle codes."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -508,8 +518,8 @@ def exam_of_photographs(
     """
     x = from_bytes(images.x.to(device))
     y = images.y.to(device).long()
-    kept = [camera_processed(mirror(bend(x, rng, SMALL), rng), rng) for _ in range(2)]
-    dice = Dice(len(x), rng)
+    preserved = [camera_processed(mirror(bend(x, rng, SMALL), rng), rng) for _ in range(2)]
+    dice = RowSampler(len(x), rng)
     share = dice()
     wave = torch.sigmoid(24 * (cloud(x, 3 + dice.one_of(3), dice) - 1 + share))
     laid_over = share * x + (1 - share) * x.roll(1, 0)
@@ -518,8 +528,8 @@ def exam_of_photographs(
     codes = _PixelCodes(tuple(x.shape[1:]))
     unseen = [kind for kind in CORRUPTIONS if kind not in SEEN_BY_PEOPLE]
     corrupted, lost = _corrupted_evenly(x, codes, rng, unseen)
-    seen = towards(share.flatten())
-    return _assembled(kept, [y, y.roll(1, 0)], between, seen, [corrupted], [lost], y)
+    shares = towards(share.flatten())
+    return _assembled(preserved, [y, y.roll(1, 0)], between, shares, [corrupted], [lost], y)
 
 
 def _assembled(
@@ -550,8 +560,10 @@ def _corrupted_evenly(
 ) -> tuple[Tensor, Tensor]:
     """Apply every kind of corruption to an equal part of the images."""
     parts = zip(kinds, x.tensor_split(len(kinds)))
-    made = [corrupt(part, codes, rng, kind=kind) for kind, part in parts if len(part)]
-    return torch.cat([images for images, _ in made]), torch.cat([lost for _, lost in made])
+    corrupted = [corrupt(part, codes, rng, kind=kind) for kind, part in parts if len(part)]
+    return torch.cat([images for images, _ in corrupted]), torch.cat(
+        [lost for _, lost in corrupted]
+    )
 
 
 def _sure(share: Float[Tensor, " m"]) -> Int[Tensor, " m"]:

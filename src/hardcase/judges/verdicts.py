@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hardcase import companions
 from hardcase.cache import sweep
-from hardcase.errors import Problem, choice, guarded, reading
+from hardcase.errors import HardcaseError, choice, guarded, reading
 from hardcase.judges import panel, photographs
 from hardcase.judges.answers import (
     FILE as ANSWERS,
@@ -36,8 +36,8 @@ from hardcase.judges.held_out import (
 )
 from hardcase.judges.judge import (
     JudgeRequest,
+    OnProgress,
     Splits,
-    Tell,
     TrainedJudge,
     ask,
     name_of,
@@ -77,7 +77,7 @@ _COLUMNS = {
     ),
 }
 AT_ONCE = 2**26
-"""Pixel values of the findings that a judge is asked about at once."""
+"""Pixel values of the findings that a judge receives at once."""
 
 
 def judge(
@@ -88,10 +88,10 @@ def judge(
     calibrate: str | Path | None = None,
     people: str | Path | None = None,
     device: torch.device | str = "cpu",
-    progress: Tell = None,
+    progress: OnProgress = None,
     allow_changes: bool = False,
 ) -> Run:
-    """Judge the findings of a run: is the label kept, lost, or is the judge unsure?
+    """Judge the failures of a run: is the label kept, lost, or is the judge unsure?
 
     Args:
         run: A stored run or its folder.
@@ -99,20 +99,20 @@ def judge(
             ``file.py:name``, or the folder of a trained judge; without it the judge of the run's
             data, trained if missing.
         features: Networks whose features the judge of the run's data reads, such as
-            ``zoo:resnet50-imagenet``; for photographs the best one at hand by default.
+            ``zoo:resnet50-imagenet``; for photographs the best available by default.
         calibrate: The folder of a study, or a file of images that people have rated; the judge is
-            fitted to them and keeps that, and the run keeps what a study's people said of it.
+            fitted to them and stores the fit, and the run stores a study's answers about it.
         people: An npz file of images and how many people named each class of them; the judge of
             the run's data is trained with these as its targets.
         device: Where a judge computes.
-        progress: Told how its training goes.
+        progress: Called with the progress of its training.
         allow_changes: Keep other verdicts than the same judge gave before.
 
     Returns:
         The run with its verdicts.
 
     Raises:
-        Problem: If the judge may not judge this run.
+        HardcaseError: If the judge may not judge this run.
 
     Example:
         >>> import tempfile
@@ -145,21 +145,23 @@ def judge_named(spec: str | None, run: Run | None, request: JudgeRequest) -> Jud
         spec: A row of ``hardcase list judges``, ``file.py:name``, the folder of a trained judge,
             or None for the judge of the run's data.
         run: The run that it will judge.
-        request: How it is made.
+        request: The settings of the judge.
     """
     if spec is None and run is not None:
         return default_judge(run, request)
     if spec is not None and spec in parts("judge"):
         if run is None:
-            raise Problem(f"judge {spec!r} is made for a run.", fix="hardcase judge RUN --judge")
-        made: Judge = resolve("judge", spec).make(run, request)
-        return made
+            raise HardcaseError(
+                f"judge {spec!r} is made for a run.", fix="hardcase judge RUN --judge"
+            )
+        judge: Judge = resolve("judge", spec).make(run, request)
+        return judge
     if spec is not None and spec.rpartition(":")[0].endswith(".py"):
-        found: Any = resolve("judge", spec).make
-        if isinstance(found, type):  # one that remembers: made once, without arguments
+        candidate: Any = resolve("judge", spec).make
+        if isinstance(candidate, type):  # one that remembers: made once, without arguments
             with guarded(f"making judge {spec}", fix="a class whose arguments all have defaults"):
-                found = found()
-        supplied: Judge = found
+                candidate = candidate()
+        supplied: Judge = candidate
         return supplied
     folder = Path(spec or "")
     if not (folder / cards.CARD).is_file():
@@ -177,12 +179,12 @@ def with_people(
     runs: Sequence[Run],
     *,
     device: torch.device | str = "cpu",
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Judge:
-    """Fit a judge to what people said; of a study, each run keeps what they said of it."""
+    """Fit a judge to people's answers; each run of a study stores the answers about it."""
     fit: Callable[..., Judge] | None = getattr(judge, "calibrate", None)
     if fit is None:
-        raise Problem("only a trained judge can be calibrated.", fix="leave out --judge")
+        raise HardcaseError("only a trained judge can be calibrated.", fix="leave out --judge")
     if place.is_dir():
         companions.reader().record(place, runs=[run.folder for run in runs])
     try:
@@ -190,7 +192,7 @@ def with_people(
     except TooFewRated as few:
         if not place.is_dir():
             raise
-        say(f"the judge stays as it was: {few.what}")
+        log(f"the judge stays as it was: {few.what}")
         return judge
 
 
@@ -202,8 +204,8 @@ def judge_run(
     allow_changes: bool = False,
 ) -> Run:
     """Judge every finding of `run`; write verdicts, counts and the judge's card into its folder."""
-    known = provenance_of(judge)
-    check(run, known)
+    provenance = provenance_of(judge)
+    check(run, provenance)
     if hasattr(judge, "check"):
         with guarded(f"judge {name_of(judge)}"):
             judge.check(run)
@@ -243,7 +245,7 @@ def judge_run(
         **_described(judge),
         "groups": groups,
         "high_confidence": facts,
-        "independence": independence(run, known),
+        "independence": independence(run, provenance),
         "controls": _judge_controls(run, judge),
     }
     entry["against_people"] = against_people(run, entry)
@@ -255,8 +257,8 @@ def judge_run(
     if run.verdicts is not None and not answers:
         changed = _count_changed(run, run.verdicts, columns, by)
     if changed and strict_arithmetic() and not allow_changes:
-        raise Problem(
-            f"the judge says something else of {changed} of {len(run)} findings than it did"
+        raise HardcaseError(
+            f"the judge says something else of {changed} of {len(run)} failures than it did"
             " before.",
             "Weights and source are the same, so what it answers hangs on something else.",
             "The verdicts from before are kept.",
@@ -282,7 +284,7 @@ def _described(judge: Judge) -> dict[str, Any]:
         return entry
     about = judge.about()
     if not isinstance(about, Mapping):
-        raise Problem(
+        raise HardcaseError(
             f"about() of judge {name_of(judge)} returned {type(about).__name__}.",
             fix='a dictionary, e.g. {"name": "ssim", "least": 0.6}',
         )
@@ -323,7 +325,7 @@ def _count_changed(
     columns: Mapping[str, Sequence[Any]],
     by: Identity,
 ) -> int:
-    """Return of how many findings the same judge said something else before."""
+    """Return on how many findings the same judge gave another verdict before."""
     if run.judged_by is None or run.judged_by.digest != by.digest:
         return 0
     now = zip(columns["id"], columns["verdict"], strict=True)
@@ -333,13 +335,13 @@ def _count_changed(
 def finish(
     run: Run,
     *,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
     device: torch.device | str = "cpu",
-    progress: Tell = None,
+    progress: OnProgress = None,
     train: bool = False,
     images: Splits | None = None,
 ) -> Run:
-    """Judge a run at its end if its judge is there, else say which command trains one."""
+    """Judge a run at its end if its judge is stored, else log the command that trains it."""
     if not len(run) and not run.record.get("risk"):
         return run
     request = JudgeRequest(device=device, progress=progress, images=images, train=train)
@@ -347,16 +349,16 @@ def finish(
         judge = default_judge(run, request)
         second = held_out_judge(run, judge, replace(request, train=False))
         return judge_run(run, judge, held_out=second)
-    except Problem as problem:
+    except HardcaseError as problem:
         advice = ""
         if problem.fix:
             advice = f" try: {problem.fix}"
-        say(f"not judged: {problem.what}{advice}")
+        log(f"not judged: {problem.what}{advice}")
         return run
 
 
 def pairs_of(run: Run, rows: Sequence[int]) -> ImagePairs:
-    """Return findings of a stored run beside the images that they were made from."""
+    """Return findings of a stored run with their originals."""
     table = run.findings.take(pa.array(rows, pa.int64()))
     places = [run.seed_rows[name] for name in table["original"].to_pylist()]
     x = original = torch.zeros(0, *run.record["shape"], dtype=torch.uint8)
@@ -371,7 +373,7 @@ def judge_findings(judge: Judge, run: Run) -> tuple[Verdicts, dict[str, list[flo
     the images is in memory. What changed too little to change a label keeps it, whoever judges.
     """
     size = max(256, AT_ONCE // math.prod(run.record["shape"]))
-    found = list[Verdicts]()
+    parts = list[Verdicts]()
     measured: dict[str, list[float]] = {}
     for part in chunks(max(len(run), 1), size):
         pairs = pairs_of(run, range(len(run))[part])
@@ -379,10 +381,10 @@ def judge_findings(judge: Judge, run: Run) -> tuple[Verdicts, dict[str, list[flo
         small = too_small(pairs).tolist()
         words = ["kept" if tiny else word for tiny, word in zip(small, verdicts.verdict)]
         by = [("judge", "norm")[tiny] for tiny in small]
-        found.append(replace(verdicts, verdict=words, columns={**verdicts.columns, "by": by}))
+        parts.append(replace(verdicts, verdict=words, columns={**verdicts.columns, "by": by}))
         for name, values in visible_change(pairs).items():
             measured.setdefault(name, []).extend(values)
-    return Verdicts.join(found), measured
+    return Verdicts.join(parts), measured
 
 
 def _column(table: pa.Table, name: str) -> Tensor:

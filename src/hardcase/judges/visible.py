@@ -39,16 +39,16 @@ def visible_change(pairs: ImagePairs) -> dict[str, list[float]]:
         >>> round(visible_change(pairs)["noise"][0], 3)
         0.2
     """
-    found: dict[str, list[float]] = {"noise": [], "saturated": [], "root_mean_square": []}
+    measures: dict[str, list[float]] = {"noise": [], "saturated": [], "root_mean_square": []}
     for rows in chunks(len(pairs), BATCH):
         x, original = pairs.x[rows], pairs.original[rows]
         change = from_bytes(x) - from_bytes(original)
-        found["noise"] += _noise(from_bytes(x), from_bytes(original)).tolist()
-        found["saturated"] += (
+        measures["noise"] += _noise(from_bytes(x), from_bytes(original)).tolist()
+        measures["saturated"] += (
             (_clipped(x) & ~_clipped(original)).flatten(1).double().mean(1).tolist()
         )
-        found["root_mean_square"] += change.flatten(1).square().mean(1).sqrt().tolist()
-    return found
+        measures["root_mean_square"] += change.flatten(1).square().mean(1).sqrt().tolist()
+    return measures
 
 
 def _noise(x: Float[Tensor, "m c h w"], original: Float[Tensor, "m c h w"]) -> Float[Tensor, " m"]:

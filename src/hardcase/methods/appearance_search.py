@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.parts import method
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
@@ -19,9 +19,9 @@ from hardcase.types import Budget, Method, Model, Space
 PAPER = "ours, after DeepXplore (Pei et al. 2017), Song et al. 2018 and stAdv (Xiao et al. 2018)"
 CITE = ("pei2017deepxplore", "song2018unrestricted", "xiao2018spatially")
 TARGET_MARGIN = 12.0
-"""What witnesses are asked for, in logits; chosen on the development half of mnist5k."""
+"""The margin that witnesses must keep, in logits; chosen on the development half of mnist5k."""
 SMALL = 64
-"""Up to this side an image is a small one: figures bend, and light hardly matters."""
+"""Up to this side an image counts as small: figures bend, and light hardly matters."""
 
 
 @method("natural", paper=PAPER, cite=CITE, witnesses="default", toy={"space": "warp*light"})
@@ -36,7 +36,7 @@ def natural(
     search: str = "",
     objective: str = "",
 ) -> Method:
-    """The original's own image, bent and lit otherwise, until the model leaves a label others keep.
+    """Bend and relight the original image until the model leaves a label that others keep.
 
     Adam on the code of a space of appearance raises the logit margin of the best wrong class; with
     witnesses, what they lack to keep the label is subtracted. From the first (witnessed) failure
@@ -45,8 +45,7 @@ def natural(
 
     Args:
         space: A product of warp, camera, light, weather, focus and sensor; ``auto`` takes a warp
-            for small images and warp and light for photographs. A space of your own is
-            ``file.py:name``.
+            for small images and warp and light for photographs. A user's space is ``file.py:name``.
         gradients: Budget per original; 100 for small images, 60 for photographs by default.
         step_size: Step of Adam, in units of each coordinate's natural range.
         bisections: Halvings of the way back toward the original.
@@ -96,7 +95,8 @@ def natural_blackbox(
 
     Where networks that stand in for the model can be had (small grey images with a training
     split), their gradients are followed, corrected by the model's answers, together with the
-    witnesses' own. Elsewhere it is an evolution strategy whose spread grows until something fails.
+    witnesses' gradients. Elsewhere it is an evolution strategy whose spread grows until something
+    fails.
 
     Args:
         subject: The network under test; a run fills it in.
@@ -105,14 +105,14 @@ def natural_blackbox(
         queries: Budget per original; by default 400, with surrogates and scores 200.
         search: ``surrogates``, ``evolution``, or whichever can be had.
         step_size: Step of Adam, in units of each coordinate's natural range.
-        noise: How far beside the current point the model is asked, to learn what surrogates miss;
+        noise: Distance of the extra query from the current point, to learn what surrogates miss;
             by default 0.03, with labels alone 0.05.
         pairs: Antithetic pairs of candidates per step of the evolution strategy.
         spread: First standard deviation of its candidates, in units of the natural range.
         bisections: Halvings of the way back toward the original.
     """
     if search == "surrogates" and not surrogates:
-        raise Problem(
+        raise HardcaseError(
             "nobody can stand in for this model: only small grey images with a training split have"
             " such networks.",
             fix="--set method.search=evolution",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides.units import Deviating, FailingOnly, StrongestUnits
 from hardcase.methods.dlfuzz import ADAPT_PAPER, AS_CODED, TOY, adapt
 from hardcase.methods.neurons import Profiles, Reader, first_convolutions, groups_of, push
@@ -17,7 +17,15 @@ from hardcase.methods.parts import method, pixel_walk
 from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.oracles import failure_oracle
 from hardcase.registry import Preset
-from hardcase.searches.gradient import Fan, GradientAscent, Shape, Square, free, raw, rms
+from hardcase.searches.gradient import (
+    GradientAscent,
+    MultiStartAscent,
+    Shape,
+    Square,
+    free,
+    raw,
+    rms,
+)
 from hardcase.spaces.pixel import Blackout, Brightness, Occlusion, Pixels, Unclipped
 from hardcase.types import Budget, Guide, Method, Model, Objective, Space
 
@@ -25,7 +33,7 @@ Constraint = Literal["none", "light", "occlusion", "blackout"]
 Deviates = Literal["subject", "random"]
 PAPER = "Pei, Cao, Yang and Jana, SOSP 2017"
 _ALONE = (
-    "deepxplore runs its one-model form, as no --peer was given: "
+    "deepxplore runs its one-model variant, as --peer is absent: "
     "the original's label falls and idle units rise."
 )
 
@@ -61,21 +69,21 @@ def deepxplore_published(
     Paper and code share the coverage of failures only, the raw channel means that are pushed, and
     the unclipped walk. They disagree in three places, which are options: the `deviating` model (the
     code's is always the first), every how many steps another neuron is drawn (`renew`; the code's 0
-    means one neuron per walk), and the black squares, `count` of which stay in place (the code's 0
-    means one that is drawn anew each step and dropped where the mean gradient inside it is not
-    negative). A `size` of 0 takes the published ones for digits or for photographs.
+    means the same neuron per walk), and the black squares, `count` of which stay in place (the
+    code's 0 means a square that is drawn anew each step and dropped where the mean gradient inside
+    it is not negative). A `size` of 0 takes the published ones for digits or for photographs.
 
     Images are visited together, so coverage is shared when a round ends (``campaign.shard=1``,
-    ``campaign.round=1`` for one by one).
+    ``campaign.round=1`` visits each alone).
 
     Args:
         peers: Networks that should agree with the model.
         constraint: What may change: ``light``, ``occlusion``, ``blackout`` or ``none`` (any pixel).
         size: Side of a square in pixels; 0: as published.
-        count: Black squares that stay in place; 0: one that is drawn anew each step.
+        count: Black squares that stay in place; 0: a single square, drawn anew each step.
         differ: Weight of the deviating model.
         cover: Weight of the neuron that is pushed.
-        renew: Steps after which another neuron is drawn; 0: one neuron per walk.
+        renew: Steps after which another neuron is drawn; 0: the same neuron for the walk.
         deviating: Which model deviates: ``random`` or ``subject``.
     """
     large, small = (size or 10, size or 6)
@@ -164,8 +172,8 @@ def deepxplore(
 ) -> Method:
     """Models that should agree driven apart while uncovered units are pushed, under any criterion.
 
-    The seed's label rises in all models but one and falls there (`differ`); what is uncovered is
-    pushed with weight `cover`.
+    The seed's label rises in all models but the deviating model, where it falls (`differ`); what is
+    uncovered is pushed with weight `cover`.
 
     Kexin Pei, Yinzhi Cao, Junfeng Yang, Suman Jana. DeepXplore: Automated Whitebox Testing of Deep
     Learning Systems. SOSP 2017. https://arxiv.org/abs/1705.06640
@@ -227,7 +235,7 @@ def _method(
 
 
 _WITHOUT_PEERS = (
-    "maxplore runs without other models, as no --peer was given: "
+    "maxplore runs without comparison models, as --peer is absent: "
     "the original's label falls while units rise."
 )
 STRONGEST = "strongest"
@@ -287,7 +295,7 @@ def maxplore(
 ) -> Method:
     """Each filter's strongest units pushed beyond their training range, models driven apart.
 
-    From each image there is one walk per filter, in which its `k` strongest units rise together.
+    From each image there is a walk per filter, in which its `k` strongest units rise together.
 
     Te Wei Lee. MaXplore: Deep Learning Testing Inputs Generation Based on DeepXplore. Report,
     Singapore Management University, 2020. Forms: ``one`` (a walk for every unit of the first
@@ -299,7 +307,7 @@ def maxplore(
     ``step_size=0.05, steps=10``.
 
     Args:
-        form: ``multi``: several units together; ``one``: one unit per walk.
+        form: ``multi``: `k` units together; ``one``: a single unit per walk.
         per: Units are grouped per ``filter`` or per ``layer``.
         k: Strongest units of a group that rise together.
         convolutions: How many convolutional layers, counted from the input.
@@ -308,7 +316,7 @@ def maxplore(
         scale: Scale gradients by their root mean square.
     """
     if k < 1 or walks < 1:
-        raise Problem(
+        raise HardcaseError(
             f"{k} units in each of {walks} walks give nothing to push.", fix="k=6, walks=16"
         )
     together: str = per
@@ -327,7 +335,7 @@ def maxplore(
             details = {"says": [_WITHOUT_PEERS]}
     return Method(
         **pixel_walk(clip=clip),
-        search=Fan(
+        search=MultiStartAscent(
             walks=guide.walks,
             step_size=step_size,
             steps=steps,

@@ -1,12 +1,13 @@
-"""DLFuzz and ADAPT: one model is fuzzed along the gradient of chosen neurons and of what leaves the
-label. Neurons are chosen by fixed strategies (DLFuzz) or by strategies learnt on the way (ADAPT).
+"""DLFuzz and ADAPT: a single model is fuzzed along the gradient of chosen neurons and of what
+leaves the label. Neurons are chosen by fixed strategies (DLFuzz) or by strategies learnt on the way
+(ADAPT).
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides.adapt import Adaptive, Learning, constant
 from hardcase.guides.units import Strategies
 from hardcase.methods.neurons import (
@@ -39,7 +40,7 @@ AS_CODED: dict[str, Any] = {
     "cover": 1.0,
     "gradients": 600,
 }
-"""ADAPT's own loop and loss, which its baselines of DeepXplore and DLFuzz share."""
+"""ADAPT's loop and loss, which its baselines of DeepXplore and DLFuzz share."""
 TOY = {"step_size": 0.3, "gradients": 30}
 
 
@@ -93,7 +94,7 @@ def adapt(
 
     Differences from the reference: logits, as the gradient of probabilities vanishes where a
     network is certain; failure against the seed's verified label; feature 7, always 0 in the code
-    by a slip, is there; a vector is credited with its own coverage only (in the code the first of
+    by a slip, is there; a vector is credited with its coverage only (in the code the first of
     each batch inherits its predecessor's).
 
     With `strategies` nothing is learnt: neurons are chosen by these fixed strategies, taking turns
@@ -252,8 +253,8 @@ def dlfuzz(
     Differences from the reference: the code's queue entries alias the array that is fuzzed further,
     and it compares labels with the queue entry's, so that flipping back counts; here entries are
     copies and labels the seed's. The rival classes are those of the current image; all seeds are
-    fuzzed at once and share their coverage. The paper's text was known from secondary sources only.
-    With `criterion`, that criterion and its own gradient take the place of the strategies
+    fuzzed at once and share their coverage. The paper's text was available in secondary sources
+    only. With `criterion`, that criterion and its gradient take the place of the strategies
     (``"none"``: no coverage, ``"random"``: any unit).
 
     Args:
@@ -266,7 +267,7 @@ def dlfuzz(
     least = 0.0
     if criterion:
         if gain:
-            raise Problem(
+            raise HardcaseError(
                 f"gain is {gain} of the neurons, whose place criterion {criterion!r} takes.",
                 fix="gain=0, or no criterion",
             )

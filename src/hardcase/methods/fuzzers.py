@@ -16,7 +16,7 @@ from hardcase.criteria.criterion import Measure
 from hardcase.criteria.network import Selection
 from hardcase.criteria.profile import ActivationBatch
 from hardcase.criteria.trace import Novelty, NovelVectors
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides.corpus import Corpus, Fading, Recent
 from hardcase.methods.neurons import Profiles
 from hardcase.methods.parts import method
@@ -68,8 +68,8 @@ def deephunter(
 ) -> Method:
     """Metamorphic mutation guided by coverage: mutants that cover anything new are mutated again.
 
-    Shifts, rotations, brightness, blur and noise, such that the label is kept: pixel changes that
-    stay small (`alpha`, `beta`) and at most one affine change.
+    Shifts, rotations, brightness, blur and noise, that preserve the label: small pixel changes
+    (`alpha`, `beta`) and at most 1 affine change.
 
     Xiaofei Xie, Lei Ma, Felix Juefei-Xu, Minhui Xue, Hongxu Chen, Yang Liu, Jianjun Zhao, Bo Li,
     Jianxiong Yin, Simon See. DeepHunter: A Coverage-Guided Fuzz Testing Framework for Deep Neural
@@ -77,7 +77,7 @@ def deephunter(
 
     Differences from the reference: the code wraps bytes, so that brightening looks enormous, and
     its noise has a sigma of 0.3 grey levels; here differences are signed and noise is visible.
-    Mutants of one batch that cover the same new thing are all kept.
+    Mutants of a batch that cover the same new unit all stay.
 
     Where paper and code disagree, each has a switch: `operators` (in the code contrast, brightness
     and blur count as affine, so they come once and unchecked, and pixel changes join noise), and
@@ -143,21 +143,21 @@ def tensorfuzz(
 ) -> Method:
     """Noise guided by novel logits, until an 8-bit copy disagrees or the output is not finite.
 
-    Parents are candidates whose logits were far from all seen before.
+    Parents are candidates whose logits were far from those of all earlier candidates.
 
     Augustus Odena, Catherine Olsson, David Andersen, Ian Goodfellow. TensorFuzz: Debugging Neural
     Networks with Coverage-Guided Fuzzing. ICML 2019. https://arxiv.org/abs/1807.10875
 
-    The peer is, unless one is given, the model's own 8-bit copy; `copy="float16"` makes the
-    original's, which hardly ever disagrees with a small network.
+    The default peer is an 8-bit copy of the model; `copy="float16"` makes that of the
+    original paper, which hardly ever disagrees with a small network.
     ``--oracle non-finite`` looks for NaN and infinity instead. Differences from the reference:
     `sigma` and `radius` are half of those on [-1, 1] (0.2 and the paper's 0.4; its README has 1.0);
     `threshold` is compared with squared distances, as in the code (the paper says Euclidean).
 
     Args:
-        threshold: Distance in logits from everything seen that counts as novel.
+        threshold: Distance in logits from all earlier candidates that counts as novel.
         radius: Largest change of a pixel, in units of [0, 1].
-        copy: The arithmetic of the copy that is made where no peer is named.
+        copy: The arithmetic of the copy, if no peer is named.
     """
     classes = subject(profile.image.to(subject.device)).logits.shape[1]
     novelty = Measure("novelty", Outputs(threshold=threshold, classes=classes))
@@ -246,12 +246,12 @@ def diffchaser(
 
     Xiaofei Xie, Lei Ma, Haijun Wang, Yuekang Li, Yang Liu, Xiaohong Li. DiffChaser: Detecting
     Disagreements for Deep Neural Networks. IJCAI 2019. Its fitness is k-uncertainty (`k`), or
-    targeted where a `target` is given. `drift` caps how far any pixel may move from its seed (L∞).
-    Where no peer is named, the model's 8-bit copy is one.
+    targeted at a `target`. `drift` caps how far any pixel may move from its seed (L∞).
+    Without `peers`, the model's 8-bit copy is the peer.
 
-    Differences from the paper: population, rates and limits are ours, since we know only its
-    pseudo-code; all seeds are bred at once, images are rounded to 8 bits, the 8-bit copy is our own
-    static rounding. A known third-party version only brightens pixels
+    Differences from the paper: population, rates and limits are ours, since only its pseudo-code is
+    public; all seeds are bred at once, images are rounded to 8 bits, the 8-bit copy uses our static
+    rounding. A third-party version only brightens pixels
     and bounds the change against the parent; here changes go both ways and the bound, if any, is
     against the original. A finding is a disagreement; it counts as a label failure only where the
     model itself has left the original's label.
@@ -261,11 +261,11 @@ def diffchaser(
         drift: Largest change of a pixel from its original, in units of [0, 1].
     """
     if not peers:
-        raise Problem(
+        raise HardcaseError(
             "diffchaser compares with a second model, and there is none.", fix="--peer MODEL"
         )
     if k < 2 or not drift > 0:
-        raise Problem(
+        raise HardcaseError(
             f"k is {k} and drift {drift}; k-uncertainty needs k of 2 or more, a drift lies above 0."
         )
     objective: Objective = Uncertainty(k)

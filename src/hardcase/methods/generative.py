@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.parts import method
 from hardcase.objectives import ConfidenceFalls, Margin, targeted_objective
 from hardcase.oracles import Confident, LeavesLabel
@@ -50,22 +50,22 @@ PAPER = "Duan, Dwyer and Yang, 2025"
     explained_by=(Interpolation,),
 )
 def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 30_000) -> Method:
-    """Every seed interpolated once with every training image of another class in a VQ-VAE's code.
+    """Every image interpolated once with every training image of another class in a VQ-VAE's code.
 
     Algorithm 1: the interpolated codes are quantised and decoded; λ is `mix`.
 
     Bin Duan, Matthew B. Dwyer, Guowei Yang. Generating Realistic, Diverse, and Fault-Revealing
     Inputs with Latent Space Interpolation for Testing Deep Neural Networks. 2025.
 
-    Differences from the paper: its own generator is ``vqvae:gradient`` trained jointly at the same
-    λ, which ``@paper`` uses: 50 epochs, the rate cut every 20, codebook losses .25 and .75, then
-    with a latent and an image discriminator, partners being of another class. The weights of the
-    two adversarial losses are not stated; ours are 0.01 (``hardcase train vqvae --latent-weight``
-    trains others, which ``--generator vqvae:FOLDER`` then uses). Seeds whose reconstruction already
-    fails would count as errors of the mixture.
+    Differences from the paper: the paper's generator is ``vqvae:gradient`` trained jointly at the
+    same λ, which ``@paper`` uses: 50 epochs, the rate cut every 20, codebook losses .25 and .75,
+    then with a latent and an image discriminator, partners being of another class. The weights of
+    the two adversarial losses are not stated; ours are 0.01 (``hardcase train vqvae
+    --latent-weight`` trains others, which ``--generator vqvae:FOLDER`` then uses). Seeds whose
+    reconstruction already fails would count as errors of the mixture.
     """
     if not 0 < mix <= 1:
-        raise Problem(f"mix is {mix}; a share of the partner lies above 0 and at most at 1.")
+        raise HardcaseError(f"mix is {mix}; a share of the partner lies above 0 and at most at 1.")
     return _mixture(space, Interpolation(partners=partners, mix=mix), queries, mix=mix)
 
 
@@ -90,11 +90,11 @@ def argus_adaptive(
 
     Our variant of ARGUS, for near partners of every other class. Same generator, same black box;
     bisection replaces the fixed λ, so that each wrong label is reached with as little of the
-    partner as possible. Then places of the code grid return to the seed's own code, in blocks of
+    partner as possible. Then places of the code grid return to the seed's code, in blocks of
     the sizes `blocks`, wherever the wrong label stays; ``blocks=()`` leaves that out.
     """
     if rounds < 1 or halvings < 0 or any(size < 1 for size in blocks):
-        raise Problem(
+        raise HardcaseError(
             f"rounds is {rounds}, halvings {halvings}, blocks {blocks}; "
             "one round and blocks of 1 are the least."
         )
@@ -120,7 +120,7 @@ def latte(
     anchors: int = 100,
     step_sizes: tuple[float, ...] = (0.2, 0.4, 0.6),
 ) -> Method:
-    """One step in a VQ-VAE's code toward each of a few random training images of other classes.
+    """A step in a VQ-VAE's code toward each of `partners` random training images of other classes.
 
     A baseline of ours, after Bin Duan, Matthew B. Dwyer, Guowei Yang. Latent Anchor-Driven Test
     Generation for Deep Neural Networks. 2026. https://arxiv.org/abs/2606.04310
@@ -128,13 +128,13 @@ def latte(
     The seed's code z moves once, to z + t (anchor - z), and is then quantised and decoded: no step
     builds on another. Differences: of the paper only the abstract was at hand, which states neither
     the number of anchors nor the step sizes t. ARGUS, by the same authors, visits every partner at
-    one t instead.
+    a fixed t instead.
 
     Args:
         space: Where candidates live, e.g. ``hc.spaces.Grid(vqvae)``.
     """
     if anchors < 1 or not step_sizes or not all(0 < t <= 1 for t in step_sizes):
-        raise Problem(
+        raise HardcaseError(
             f"anchors is {anchors}, step_sizes {step_sizes}; there is at least one anchor, and"
             " steps lie above 0 and at most at 1."
         )
@@ -168,7 +168,7 @@ def style_mixing(
     The seed's latent code and class stay in the early stages. For every other class the mix grows
     from the last stage on until the label flips; bisection then finds the smallest such mix.
     Differences: Mimicry mixes styles of a StyleGAN, which carry a second latent code too, switches
-    whole layers at once, and tries the classes to which the model gives some probability.
+    entire layers, and tries the classes with a positive probability.
 
     Args:
         space: Activations of a conditional generator.
@@ -176,7 +176,7 @@ def style_mixing(
     """
     stages = conditioned_stages(space.generator, space.classes)
     if not 0 <= untouched < len(stages) or steps < 1 or halvings < 0:
-        raise Problem(
+        raise HardcaseError(
             f"untouched is {untouched}, steps {steps}, halvings {halvings}; the generator has"
             f" {len(stages)} stages that are told the class, and one of them is mixed at least."
         )
@@ -191,7 +191,7 @@ def style_mixing(
 
 
 def _mixture(space: Space, search: Search, queries: int, **details: Any) -> Method:
-    """A walk to other classes, of which the best failure of each class is kept."""
+    """A walk to other classes, of which the best failure of each class is stored."""
     return Method(
         space=space,
         search=search,
@@ -243,7 +243,7 @@ def feature_perturbation(
     places: Sequence[int] | None = None,
     loss: Literal["margin", "top confidence"] = "margin",
 ) -> Method:
-    """Seeds sampled from a conditional GAN, changed by perturbing its early activations.
+    """Images sampled from a conditional GAN, changed by perturbing its early activations.
 
     Adam moves the perturbation until the model fails, or fails by a margin of `confidence`.
 
@@ -252,7 +252,7 @@ def feature_perturbation(
 
     The loss is the paper's confident targeted one (best other output minus the target's, plus
     `confidence`), or without a `target` its untargeted counterpart, on logits; `loss` "top
-    confidence" is the paper's own untargeted loss, max f_y on confidences. The paper states
+    confidence" is the paper's untargeted loss, max f_y on confidences. The paper states
     neither optimiser, step size nor cap, and only records the norm. Images are fresh samples of the
     generator that the model classifies correctly.
 

@@ -22,7 +22,7 @@ from hardcase.criteria.network import (
 )
 from hardcase.criteria.profile import ActivationBatch, Needs, Profile
 from hardcase.criteria.surprise import Likelihood, Traces
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides.units import Facts, Strategies
 from hardcase.objectives import Pushed
 from hardcase.tensors import chunks, from_bytes
@@ -43,7 +43,7 @@ class Profiles:
 
     def graph(self, model: Model, prefix: str = "") -> LayerGraph:
         if not isinstance(model, Layered):
-            raise Problem(
+            raise HardcaseError(
                 f"the units of {model.name} cannot be seen; it offers {model.offers} only.",
                 fix="a torch model",
             )
@@ -54,16 +54,16 @@ class Profiles:
     ) -> Measure:
         """The criterion over the layers of `model`, which a run shows under `prefix`."""
         graph = self.graph(model)
-        known: Profile | None = None
+        fitted: Profile | None = None
         if requirements([spec], graph, convention=convention) != Needs():
             profile = profile_for(
                 model, self.training(), [spec], convention=convention, graph=graph
             )
-            known = replace(profile, prefix=prefix)
+            fitted = replace(profile, prefix=prefix)
         return build_criteria(
             spec,
             graph.prefixed(prefix),
-            known,
+            fitted,
             convention=convention,
             name=_named(spec, prefix),
         )
@@ -71,7 +71,7 @@ class Profiles:
     def criteria(
         self, spec: str, subject: Model, peers: tuple[Model, ...], *, convention: str
     ) -> tuple[Measure, ...]:
-        """One criterion of the same kind for the model and one for each peer."""
+        """A criterion of the same kind for the model and for each peer."""
         guiding = self.criterion(spec, subject, convention=convention)
         others = [
             self.criterion(spec, peer, prefix=f"peer{i}/", convention=convention)
@@ -132,7 +132,7 @@ class FixedRange:
     """Channel means, and their layer's extremes without gradient: only means are pushed.
 
     The extremes are read outside the graph: a gradient of zero by them would be spread over the
-    whole layer all the same, which took a third of DLFuzz's time.
+    entire layer all the same, which took a third of DLFuzz's time.
     """
 
     layer: Layer
@@ -235,7 +235,7 @@ def kinds(graph: LayerGraph, selection: Selection) -> list[str]:
 
 
 def _source(graph: LayerGraph, layer: Layer) -> Layer | None:
-    """The layer whose weights lead into this one, with at most activations and norms between."""
+    """The layer whose weights lead into this layer, with at most activations and norms between."""
     for other in reversed(graph.layers[: graph.layers.index(layer) + 1]):
         if other.kind in ("conv", "linear"):
             return other
@@ -282,14 +282,14 @@ CONTROLS = ("none", "random")
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Guides that choose what to push, and the score that pushes it, one for each model."""
+    """Guides that choose what to push, and the score that pushes it, for each model."""
 
     guides: tuple[Guide, ...]
     scores: tuple[Objective, ...]
 
 
 def push(profile: Profiles, criterion: str, subject: Model, peers: tuple[Model, ...] = ()) -> Push:
-    """`criterion` (or one of `CONTROLS`) on the model and on each peer, with its own gradient."""
+    """`criterion` (or a control of `CONTROLS`) on the model and on each peer, with its gradient."""
     if criterion == "none":
         return Push((), ())
     if criterion == "random":
@@ -302,7 +302,7 @@ def push(profile: Profiles, criterion: str, subject: Model, peers: tuple[Model, 
 
 
 def _random(profile: Profiles, model: Model, prefix: str) -> tuple[Guide, Objective]:
-    """One channel of a convolution or dense layer, drawn evenly: coverage without memory."""
+    """A channel of a convolution or dense layer, drawn evenly: coverage without memory."""
     units = Neurons(select(profile.graph(model, prefix), "conv-linear", "channel"))
     nothing = torch.zeros(units.count, dtype=torch.bool)
     name = _named("random", prefix)

@@ -27,10 +27,10 @@ SHARED = {
     "steps": "Gradient steps of one walk.",
     "clip": "Keep every candidate in [0, 1] while it walks.",
     "capacity": "Entries that the corpus of an image holds at most.",
-    "queries": "Query budget per seed.",
-    "gradients": "Gradient budget per seed.",
+    "queries": "Query budget per image.",
+    "gradients": "Gradient budget per image.",
 }
-"""What arguments of several methods mean; `method` adds them to the docstrings."""
+"""Descriptions of shared arguments; `method` adds them to the docstrings."""
 Made = TypeVar("Made", bound=Callable[..., Method])
 
 
@@ -50,7 +50,7 @@ def method(name: str, *, explained_by: Sequence[type] = (), **facts: Any) -> Cal
 
 
 def pixel_walk(*, clip: bool) -> dict[str, Any]:
-    """Return the space of walks over pixels and what is kept of them; published codes clip not."""
+    """Return the space of walks over pixels; published codes clip not."""
     if clip:
         return {"space": Pixels(), "keep": "best-per-label"}
     return {"space": Unclipped(), "keep": "all"}

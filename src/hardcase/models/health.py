@@ -14,7 +14,7 @@ from torch import Tensor
 from hardcase.campaign.claims import CLAIMED, Claims, asking
 from hardcase.data.files import ImageSet
 from hardcase.data.sources import check_labels
-from hardcase.errors import Problem, Raised, first_line, guarded
+from hardcase.errors import HardcaseError, Raised, first_line, guarded
 from hardcase.models.mistakes import (
     CLEARLY,
     FINE,
@@ -35,7 +35,7 @@ FEW_CLAIMS = 0.1
 SOME = 16
 """Images that say how long that takes, and ..."""
 ROUNDS = 60
-"""... about how often they have to be asked."""
+"""... about the number of calls."""
 ASKINGS = 2.5
 """How often `check` asks about an image, those that it asks about alone included."""
 PATIENCE = 20.0
@@ -48,7 +48,7 @@ SATURATED = 88.0
 NEARLY_EQUAL = 4e-4
 """A lead of the best logit which is about the margin in probability that a stored failure needs."""
 TIED = 0.02
-"""Share of images whose two best classes tie above which that is said."""
+"""Share of images with tied best classes above which the tie is reported."""
 ROUNDED = 256
 """Different numbers among all logits up to which they are rounded, as those of 8-bit networks are.
 """
@@ -56,11 +56,11 @@ ROUNDED = 256
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What `check` found; `notes` are worth a user's eye but stop nothing.
+    """The result of `check`; `notes` are worth a user's eye but stop nothing.
 
     Args:
         accuracy: Share of images that are correctly classified.
-        images: How many images were asked.
+        images: How many images the model classified.
         outputs: Outputs of the network.
         classes: Classes of the data.
         confidence: Mean probability of the answers.
@@ -111,7 +111,7 @@ def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n 
 
 
 def _usual(subject: Model, images: Images) -> int:
-    """Rows that are asked at once where nobody says otherwise."""
+    """Default rows per call."""
     fit = min(256, 2**22 // max(images.x[:1].numel(), 1) // TILE * TILE)
     return max(tile_rows(subject.device), fit)
 
@@ -144,36 +144,36 @@ def check(
 ) -> Health:
     """Return the health of a model on up to `sample` images, or raise what is to be fixed."""
     if not len(images):
-        raise Problem(
+        raise HardcaseError(
             "there are no images to check the model with.", fix="another --data or --split"
         )
     rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long()
-    some = images.take(rows).images()
-    logits = first_answers(subject, some)
-    check_labels(some, some.name)
-    _refuse_senseless(subject, some, logits)
-    accuracy = (logits.argmax(1) == some.y).float().mean().item()
+    sampled = images.take(rows).images()
+    logits = first_answers(subject, sampled)
+    check_labels(sampled, sampled.name)
+    _refuse_senseless(subject, sampled, logits)
+    accuracy = (logits.argmax(1) == sampled.y).float().mean().item()
     notes = list[str]()
     doubts = list[str]()
-    if CLAIMED in some.context:
+    if CLAIMED in sampled.context:
         if not allow_low_accuracy:
-            _enough_claims(len(some), accuracy)
+            _enough_claims(len(sampled), accuracy)
     else:
-        notes = _notes(subject, logits, some)
+        notes = _notes(subject, logits, sampled)
         if not allow_low_accuracy:
-            _require_better_than_chance(subject, logits, some, accuracy)
+            _require_better_than_chance(subject, logits, sampled, accuracy)
             if accuracy < DOUBTFUL:
-                doubts = _suspicion(subject, some, accuracy)
+                doubts = _suspicion(subject, sampled, accuracy)
         if accuracy < 1 - 2 * CLEARLY and not doubts:  # above it no other order is clearly better
-            order = reordered(logits, some)
+            order = reordered(logits, sampled)
             doubts = [str(order)] if order else []
     return Health(
         accuracy=accuracy,
-        images=len(some),
+        images=len(sampled),
         outputs=logits.shape[1],
-        classes=len(some.classes),
+        classes=len(sampled.classes),
         confidence=logits.softmax(1).amax(1).mean().item(),
-        bitwise=_batch_independent(subject, some, logits),
+        bitwise=_batch_independent(subject, sampled, logits),
         notes=(*notes, *doubts),
     )
 
@@ -182,7 +182,7 @@ def first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
     """The model's logits; where it crashes, a problem that says why."""
     try:
         return answers(subject, images)
-    except Problem as problem:
+    except HardcaseError as problem:
         cause = problem.__cause__
         if not isinstance(problem, Raised) or not isinstance(cause, Exception):
             raise  # a problem of its own, or it called sys.exit or the like
@@ -191,10 +191,10 @@ def first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
         raise _unfit(subject, images, error) from error
 
 
-def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
+def _unfit(subject: Model, images: Images, error: Exception) -> HardcaseError:
     if re.search(r"alloc|memory|create a primitive", first_line(error)):
         fix = "more memory (ulimit -v), or a smaller model"
-        return Problem(f"memory ran out while the model was asked: {error}", fix=fix)
+        return HardcaseError(f"memory ran out while the model was asked: {error}", fix=fix)
     why = "Most often the image size or the number of channels differs from what it was built for."
     fix = "data of the model's own size, or a factory that resizes"
     cause = _cause(subject, images)
@@ -203,13 +203,15 @@ def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
     shape = " x ".join(map(str, images.x.shape[1:]))
     raised = first_line(error)[:200]
     what = f"the model crashes on an image of {shape} from {images.name}"
-    return Problem(f"{what} ({type(error).__name__}: {raised}).", why, fix=fix)
+    return HardcaseError(f"{what} ({type(error).__name__}: {raised}).", why, fix=fix)
 
 
 def _cause(subject: Model, images: Images, logits: Tensor | None = None) -> Mistake | None:
     """The mistake that explains why a model fails, or misreads what it answers `logits` to."""
-    found = diagnosis_of(subject, images)
-    named = [one for one in (found.mistakes if found else ()) if one.name != "fails"]
+    diagnosis = diagnosis_of(subject, images)
+    named = [
+        mistake for mistake in (diagnosis.mistakes if diagnosis else ()) if mistake.name != "fails"
+    ]
     order = None if logits is None else reordered(logits, images)
     if named and (order is None or (named[-1].accuracy or 0.0) >= FINE):
         return named[-1]
@@ -219,16 +221,16 @@ def _cause(subject: Model, images: Images, logits: Tensor | None = None) -> Mist
 def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
     """Raise for answers that nothing can be searched on."""
     if logits.shape[1] < len(images.classes):
-        why = ["Seeds of the missing classes could never be correctly classified."]
+        why = ["Images of the missing classes could never be correctly classified."]
         fix = "the data the model was trained for"
         cause = _cause(subject, images)
         if cause:
             why.append(f"Here {cause.sentence}.")
             fix = cause.fix
         what = f"the model has {logits.shape[1]} outputs, but {images.name} has"
-        raise Problem(f"{what} {len(images.classes)} classes.", *why, fix=fix)
+        raise HardcaseError(f"{what} {len(images.classes)} classes.", *why, fix=fix)
     if not bool(logits.isfinite().all(1).any()):
-        raise Problem(
+        raise HardcaseError(
             f"the model answers NaN or infinity on all of the {len(logits)} images it was asked"
             " about.",
             fix="look at the weights, and at mean and std: --set model.mean=... model.std=...",
@@ -237,10 +239,10 @@ def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
     again = answers(subject, images.take(torch.arange(rows)))
     if not torch.equal(again.nan_to_num(), logits[:rows].nan_to_num()):
         worst = (again - logits[:rows]).abs().max().item()
-        raise Problem(
+        raise HardcaseError(
             "the model changes its answer: the same images gave logits that differ by up to"
             f" {worst:.2g}.",
-            "A finding could not be repeated. Most often dropout or noise is active in evaluation"
+            "A failure could not be repeated. Most often dropout or noise is active in evaluation"
             " mode.",
             fix="remove the randomness from the model's forward pass",
         )
@@ -248,7 +250,7 @@ def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
 
 def _enough_claims(count: int, share: float) -> None:
     if share < FEW_CLAIMS:
-        raise Problem(
+        raise HardcaseError(
             f"the model makes {100 * share:.1f} % of {count} claims about unmodified images.",
             "Most often normalisation is missing, classes have other names or boxes another form.",
             fix="hardcase doctor ...; continue anyway: --allow-low-accuracy",
@@ -258,8 +260,8 @@ def _enough_claims(count: int, share: float) -> None:
 def _require_better_than_chance(
     subject: Model, logits: Tensor, images: Images, accuracy: float
 ) -> None:
-    """Raise for a model that guesses, that says one class of everything, or that is often wrong for
-    a reason that is found."""
+    """Raise for a model that guesses, that predicts a constant class, or that is often wrong for an
+    identified reason."""
     classes = len(images.classes)
     right = round(accuracy * len(images))
     predicted = logits.argmax(1)
@@ -280,15 +282,15 @@ def _require_better_than_chance(
     if share > 0.9:
         said = f" It answers class {int(predicted.mode().values)} for {100 * share:.0f} % of them."
     low, high = (images.x.min().item() / 255, images.x.max().item() / 255)
-    seen = f"inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has {classes} classes."
+    ranges = f"inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has {classes} classes."
     why = "None of the usual mistakes explains it: it may be weak on these images."
     fix = "--set model.mean=... model.std=..."
     if cause:
         why, fix = f"Here {cause.sentence}.", cause.fix
-    raise _chance(accuracy, images, f"{seen}{said}", why, fix)
+    raise _chance(accuracy, images, f"{ranges}{said}", why, fix)
 
 
-def _one_class(logits: Tensor, images: Images) -> Problem:
+def _one_class(logits: Tensor, images: Images) -> HardcaseError:
     label = int(images.y[0])
     outputs = logits.shape[1]
     why = f"All images are of one class, {images.classes[label]!r}, which is taken for output"
@@ -297,20 +299,20 @@ def _one_class(logits: Tensor, images: Images) -> Problem:
 
 
 def _chance(
-    accuracy: float, images: Images, seen: str, why: str, fix: str, classes: int = 0
-) -> Problem:
+    accuracy: float, images: Images, ranges: str, why: str, fix: str, classes: int = 0
+) -> HardcaseError:
     chance = 100 / (classes or len(images.classes))
-    return Problem(
+    return HardcaseError(
         f"accuracy {100 * accuracy:.1f} % (n = {len(images):,}); chance is {chance:.0f} %.",
-        f"Most often normalisation is missing or the class order differs. Seen: {seen}",
+        f"Most often normalisation is missing or the class order differs. Seen: {ranges}",
         why,
         fix=f"{fix}      continue anyway: --allow-low-accuracy",
     )
 
 
 def _batch_independent(subject: Model, images: Images, logits: Tensor) -> bool:
-    """Whether rows asked alone, or in an odd batch, answer with the bits of the full batch; raise
-    where they answer something else altogether.
+    """Whether rows alone, or in an odd batch, get the bits of the full batch; raise if their
+    answers differ by more than rounding.
     """
     # a row alone is padded to a tile, which takes its time where images are large
     every = len(images) if is_photographic(images.shape) else max(1, len(images) // 4)
@@ -318,11 +320,11 @@ def _batch_independent(subject: Model, images: Images, logits: Tensor) -> bool:
         [answers(subject, images.take(torch.tensor([i]))) for i in range(0, len(images), every)]
     )
     odd = answers(subject, images, batch=37)
-    apart = [alone - logits[::every], odd - logits]
-    largest = max(one.abs().nan_to_num(0.0).amax().item() for one in apart)
+    differences = [alone - logits[::every], odd - logits]
+    largest = max(difference.abs().nan_to_num(0.0).amax().item() for difference in differences)
     spread = logits[logits.isfinite()].std().item()
     if largest > max(MIXED, 8 * _rounding(subject)) * spread:
-        raise Problem(
+        raise HardcaseError(
             "the model's answer to an image depends on the other images of a call: the same image"
             f" gave logits that differ by up to {largest:.2g}.",
             "No answer of it can be repeated. Most often a BatchNorm uses the statistics of the"
@@ -344,42 +346,42 @@ def require_gradients(subject: Model, images: ImageSet, method: Method) -> None:
 
     Args:
         subject: The network.
-        images: The images that a search would start from; some of them are looked at.
+        images: The images that a search would start from; a sample of them is checked.
         method: The method.
 
     Raises:
-        Problem: If the gradients are missing, or zero on every image: a search by them would find
-            next to nothing, and that would not be the network's merit.
+        HardcaseError: If the gradients are missing, or zero on every image: a search by them would
+            fail almost everywhere, and that would not be the network's merit.
     """
     if method.needs != "gradients" or method.closed or subject.offers != "gradients":
         return
     rows = torch.linspace(0, len(images) - 1, min(SOME, len(images))).long()
-    some = images.take(rows).images()
+    sampled = images.take(rows).images()
     ask: Callable[..., Answer] = subject
-    if CLAIMED in some.context:
-        ask = asking(subject, Claims.of(some, subject.device))
+    if CLAIMED in sampled.context:
+        ask = asking(subject, Claims.of(sampled, subject.device))
     with torch.inference_mode():  # as a model is asked where no gradient is wanted
-        plain = ask(from_bytes(some.x.to(subject.device))).logits
+        plain = ask(from_bytes(sampled.x.to(subject.device))).logits
     with torch.enable_grad():
-        x = from_bytes(some.x.to(subject.device)).requires_grad_()
+        x = from_bytes(sampled.x.to(subject.device)).requires_grad_()
         logits = ask(x).logits
         _require_same_with_gradients(subject, plain, logits.detach())
-        slope = None
+        gradient = None
         if logits.requires_grad:
-            lead = margin(logits, some.y.to(subject.device))
+            lead = margin(logits, sampled.y.to(subject.device))
             with guarded(f"the backward pass of model {subject.name}"):
-                (slope,) = torch.autograd.grad(lead.sum(), x, allow_unused=True)
+                (gradient,) = torch.autograd.grad(lead.sum(), x, allow_unused=True)
     fix = "--method natural-blackbox, or a forward that torch can differentiate"
-    if slope is None:
-        raise Problem(
+    if gradient is None:
+        raise HardcaseError(
             f"model {subject.name} gives no gradient of its logits by the image, and method"
             f" {method.name} needs one.",
             "Most often forward runs under torch.no_grad() or inference_mode(), or detaches.",
             fix=fix,
         )
-    if not bool((slope.nan_to_num(0, 0, 0) != 0).any()):
-        raise Problem(
-            f"the gradient of model {subject.name} is zero on all of {len(some)} images, and"
+    if not bool((gradient.nan_to_num(0, 0, 0) != 0).any()):
+        raise HardcaseError(
+            f"the gradient of model {subject.name} is zero on all of {len(sampled)} images, and"
             f" method {method.name} climbs it.",
             "Most often outputs are rounded, or a hook or a layer takes the gradient away.",
             fix=fix,
@@ -391,7 +393,7 @@ def _require_same_with_gradients(subject: Model, plain: Tensor, logits: Tensor) 
     spread = plain[plain.isfinite()].std().nan_to_num(0.0).item()
     largest = (plain - logits).abs().nan_to_num(0.0).amax().item()
     if largest > max(MIXED, 8 * _rounding(subject)) * spread:
-        raise Problem(
+        raise HardcaseError(
             f"model {subject.name} answers the same images differently when its gradient is asked"
             f" for: logits differ by up to {largest:.2g}.",
             "What a search finds by gradients would be no failure of the model as it is used.",
@@ -405,7 +407,7 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
         notes.append("the model returns probabilities; their logarithm is used as logits")
     elif logits.min() >= 0 and logits.max() <= 1:
         odd = odd_outputs(logits, images)
-        notes += [str(one) for one in odd if one.name in ("several labels", "sigmoid")]
+        notes += [str(mistake) for mistake in odd if mistake.name in ("several labels", "sigmoid")]
     if logits.shape[1] > len(images.classes):
         notes.append(
             f"the model has {logits.shape[1] - len(images.classes)} outputs more than the data has"

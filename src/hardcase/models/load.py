@@ -1,7 +1,7 @@
 """Names become models: networks of the zoo, of a file or of a hub; ONNX files; servers.
 
-What a network's source states (normalisation, classes, size) is taken from there; the rest is found
-by trying on labelled images and said.
+Settings that a network's source states (normalisation, classes, size) are used; the others are
+chosen by trying them on labelled images, and reported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hardcase import registry
 from hardcase.cache import named_path
 from hardcase.companions import teams_module
 from hardcase.errors import (
-    Problem,
+    HardcaseError,
     Unanswered,
     file_member,
     guarded,
@@ -65,7 +65,7 @@ FORMS = (
     " http://HOST/v2/models/NAME/infer"
 )
 WHOLE = (".pt2", ".pt", ".pth", ".ts", ".jit", ".torchscript")
-"""Files that hold a network whole."""
+"""Files that hold a network with its code."""
 NOTHING = Images(torch.zeros(0, 1, 1, 1, dtype=torch.uint8), torch.zeros(0).long(), (), ())
 """No images."""
 LOADING = 20
@@ -77,7 +77,7 @@ SOME = 64
 
 
 def _register(row: Pretrained) -> None:
-    """Put a network of the catalogue on the registry, beside those that are trained here."""
+    """Register a network of the catalogue, next to those that hardcase trains."""
 
     def fetched_network() -> nn.Module:
         return load_fetched(row.name)[0]
@@ -100,17 +100,17 @@ class Loading:
 
     Args:
         train: What a zoo model learns from; networks that state everything need no images.
-        test: What it is measured on, and what shows how it wants to be asked.
+        test: The images on which it is measured, and on which its preprocessing is chosen.
         device: Where the networks are.
         mean: Mean per channel, in units of [0, 1].
         std: Standard deviation per channel.
-        outputs: What it returns, see `Subject`; ``auto``: found by trying.
+        outputs: What it returns, see `Subject`; ``auto``: chosen by trying.
         channels: ``rgb``, or what else the network wants of them; see `Subject`.
         trust_pickle: Unpickle weights, which may run any code.
         seed: Everything random follows from it.
-        progress: Told how the training goes.
+        progress: Called with the progress of the training.
         offline: Ask nothing outside this machine.
-        asking: How a model is asked that may be slow, far away or costly.
+        asking: How to call a model that may be slow, far away or costly.
     """
 
     train: Images = NOTHING
@@ -128,7 +128,7 @@ class Loading:
 
     @property
     def normalised(self) -> bool:
-        """Whether a normalisation was said."""
+        """Whether the user set a normalisation."""
         return (tuple(self.mean), tuple(self.std)) != ((0.0,), (1.0,))
 
 
@@ -146,7 +146,7 @@ def load_model(spec: str, how: Loading) -> Model:
         with within(None if form == "zoo" else patience):
             model = _loaded(spec, how)
     except Unanswered as error:
-        raise Problem(
+        raise HardcaseError(
             f"{spec} does not answer while it is loaded: {error}.",
             fix="a longer --set model.timeout=SECONDS, or a model that ends",
         ) from error
@@ -165,8 +165,8 @@ def _loaded(spec: str, how: Loading) -> Model:
     if form == "zoo" and "@" not in spec:
         name, _, seed = name.partition("?seed=")  # another training of the same network
         number = int(seed) if seed.isdecimal() else how.seed
-        told: dict[str, Any] = {"device": how.device, "progress": how.progress}
-        net, _ = trained_classifier(name, how.train, how.test, seed=number, **told)
+        options: dict[str, Any] = {"device": how.device, "progress": how.progress}
+        net, _ = trained_classifier(name, how.train, how.test, seed=number, **options)
         return _subject(net, spec, how)
     if (load := loader(form)) is not None:
         return model_of(load(spec, how), how.test)
@@ -180,18 +180,18 @@ HUBS = {"timm": "teams", "hf": "huggingface", "torchvision": "torchvision"}
 
 
 def loader(form: str) -> Callable[..., Any] | None:
-    """The function that loads models called ``form:...``: of ``hardcase_teams``, or of an entry
+    """The function that loads models named ``form:...``: of ``hardcase_teams``, or of an entry
     point of the group ``hardcase.loader``; None where torch runs them.
 
-    It is called with the model's name and a `Loading` and returns what `model_of` takes. For
-    taggers, detectors and segmenters it is also called with ``task=``, ``outputs=`` (names of the
-    model's outputs, if they were said) and ``classes=`` (those of the data), and returns a
+    Its arguments are the model's name and a `Loading`; it returns an argument of `model_of`. For
+    taggers, detectors and segmenters it also takes ``task=``, ``outputs=`` (names of the model's
+    outputs, if the user set them) and ``classes=`` (those of the data), and returns a
     `hardcase.claims.answers.AskedNetwork`.
     """
     if form in ELSEWHERE:
         extra = ELSEWHERE[form]
-        own: Callable[..., Any] = teams_module(extra, f"a model {form}:...", extra).load
-        return own
+        load: Callable[..., Any] = teams_module(extra, f"a model {form}:...", extra).load
+        return load
     for point in entry_points(group="hardcase.loader", name=form):
         return partial(_load_by, point)
     return None
@@ -261,7 +261,7 @@ def opened_network(spec: str, how: Loading) -> Any:
         net = network_of_code(code)
     if weights:
         if not isinstance(net, nn.Module):
-            raise Problem(f"{code} returns {type(net).__name__}, which takes no weights.")
+            raise HardcaseError(f"{code} returns {type(net).__name__}, which takes no weights.")
         note = fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
         if note:
             _log.info("%s: %s", weights, note)
@@ -272,14 +272,14 @@ def network_of_code(code: str) -> Any:
     """What ``file.py:factory`` makes, without weights of another file."""
     path, _, factory = code.rpartition(":")
     if not path or not factory.isidentifier():
-        raise Problem(f"cannot tell what kind of model {code!r} is.", f"known forms: {FORMS}")
+        raise HardcaseError(f"{code!r} is a model of no known kind.", f"known forms: {FORMS}")
     return from_file(named_path(path), factory)
 
 
 def model_of(thing: Any, images: Images) -> Model:
     """The model in whatever a user has; models of hardcase are returned as they are.
 
-    Its normalisation is what it states itself, else the usual one that it clearly wants.
+    Its normalisation is that of its source, else the usual normalisation that it clearly needs.
 
     Args:
         thing: A module of any library, a traced or exported program, or a function of images.
@@ -304,9 +304,9 @@ def model_of(thing: Any, images: Images) -> Model:
 
 
 def network(model: Model) -> Subject:
-    """`model`, if it is one whose layers can be seen."""
+    """`model`, if its layers are accessible."""
     if not isinstance(model, Subject):
-        raise Problem(
+        raise HardcaseError(
             f'this needs the layers of a network; model "{model.name}" offers {model.offers} only.',
             fix="a model of the zoo, of a Python file or of torchvision",
         )
@@ -314,32 +314,32 @@ def network(model: Model) -> Subject:
 
 
 def _with_normalisation(net: nn.Module, how: Loading) -> Loading:
-    """`how`, with the usual normalisation that the network clearly wants where none was said."""
+    """`how`, with the usual normalisation that the network clearly needs, if the user set none."""
     if how.normalised:
         return how
-    found = settled(net, how.test, how.channels)
-    if found is None:
+    normalisation = settled(net, how.test, how.channels)
+    if normalisation is None:
         return how
-    mean, std, words = found
+    mean, std, words = normalisation
     _log.warning("found by trying the usual ones: %s", words)
     return replace(how, mean=mean, std=std)
 
 
 def with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
-    """A model with its kind of output found out on a few images, unless it was said."""
+    """A model with its kind of output, by trying it on sample images, unless the user set it."""
     if how.outputs not in ("auto", "sigmoid") or not len(how.test):
         return make(how.outputs.replace("auto", "logits"))
     plain = make("logits")
-    some = how.test.take(torch.linspace(0, len(how.test) - 1, min(SOME, len(how.test))).long())
+    sampled = how.test.take(torch.linspace(0, len(how.test) - 1, min(SOME, len(how.test))).long())
     try:
-        scores = answers(plain, some)
+        scores = answers(plain, sampled)
     except Unanswered as error:
-        raise Problem(f"{plain.name} does not answer: {error}") from error
+        raise HardcaseError(f"{plain.name} does not answer: {error}") from error
     except Exception:  # wrong sizes and the like are told in full by `health.check`
         return plain
-    if scores.shape[1] == 1 and len(some.classes) == 2:
-        outputs, why = binary_reading(scores, some.y)
-        for word, name in zip(("first", "second"), some.classes):
+    if scores.shape[1] == 1 and len(sampled.classes) == 2:
+        outputs, why = binary_reading(scores, sampled.y)
+        for word, name in zip(("first", "second"), sampled.classes):
             why = why.replace(f"{word} class", f"class {name!r}")
         _log.warning("%s has %s; to fix it: --set model.outputs=%s", plain.name, why, outputs)
         return make(outputs)
@@ -349,7 +349,7 @@ def with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
 
 
 def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
-    """A model with its kind of output found out on a few images, unless it was said."""
+    """A model with its kind of output, by trying it on sample images, unless the user set it."""
 
     def make(outputs: str) -> Subject:
         return Subject(
@@ -371,13 +371,13 @@ def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
 def from_file(path: Path, factory: str) -> Any:
     """The module, or the function of images, that a function in a Python file makes."""
     if not path.is_file():
-        raise Problem(f"there is no file {path}.", f"known forms of a model: {FORMS}")
+        raise HardcaseError(f"there is no file {path}.", f"known forms of a model: {FORMS}")
     make = file_member(path, factory)
     with guarded(f"{path}:{factory}"):
         net = make()
     if isinstance(net, nn.Module) or (callable(net) and not isinstance(net, type)):
         return net
-    raise Problem(
+    raise HardcaseError(
         f"{path}:{factory} returned {type(net).__name__}; it must return a torch.nn.Module, or a"
         " function of images."
     )
@@ -390,14 +390,14 @@ def is_stated(spec: str) -> bool:
 
 
 def names_outputs(spec: str) -> bool:
-    """Whether a model of this name may bring class names of its own, other than the data's."""
+    """Whether a model of this name may bring class names that differ from the data's."""
     return is_stated(spec) or spec.partition(":")[0] not in ("zoo", "onnx", "http", "https")
 
 
 def lineage_of(spec: str) -> str:
     """The model family of a network that others have trained; empty where its name says nothing.
 
-    Of a hub's network the architecture is taken, without the tag of its weights: the same
+    Of a hub's network the architecture counts, without the tag of its weights: the same
     architecture from two hubs often is the same training.
 
     Example:
@@ -411,7 +411,9 @@ def lineage_of(spec: str) -> str:
     if kind not in HUBS:
         return ""
     base = ""
-    with suppress(OSError, ValueError, AttributeError, Problem):  # a folder of a hub's network
+    with suppress(
+        OSError, ValueError, AttributeError, HardcaseError
+    ):  # a folder of a hub's network
         stated = json.loads((named_path(name) / "config.json").read_text(encoding="utf-8"))
         base = str(stated.get("architecture") or stated.get("model_type") or "")
     base = (base or name.rpartition("/")[2].partition(".")[0]).lower().replace("_", "-")

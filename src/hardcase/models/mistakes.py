@@ -1,7 +1,7 @@
-"""How a model is to be asked, found by trying: what it returns, its normalisation, usual mistakes.
+"""Find out by trying how to call a model: its kind of output, its normalisation, usual mistakes.
 
-One idea throughout: ask the network about a few labelled images in another way, and say what gets
-clearly more of them right, with the flag that does so.
+The idea throughout: classify a sample of labelled images in another way, and report the way that
+gets clearly more of them right, with its flag.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.cache import named_path
-from hardcase.errors import Endless, Problem, Raised, guarded, within
+from hardcase.errors import Endless, HardcaseError, Raised, guarded, within
 from hardcase.models.adapters import fit_state, logits_of, read_state, timm_config
 from hardcase.models.subject import (
     BINARY,
@@ -46,18 +46,19 @@ GLANCE = 16
 FINE = 0.9
 """Share right from which on nobody looks for another normalisation."""
 GAIN = 0.1
-"""Share of images that another normalisation must get right more, to be taken unasked."""
+"""Gain in accuracy at which another normalisation is used by default."""
 CLEARLY = 0.15
-"""Share of images that a remedy must get right more, beside two standard errors, to be named."""
+"""Gain in accuracy, besides two standard errors, at which a remedy is named."""
 SEVERAL = 1.5
-"""Outputs per image that exceed one half from which on a model says several labels at once."""
+"""Outputs per image above 0.5 from which on a model counts as multi-label."""
 CHANCE = 0.025
 """How likely guessing is to be right as often, at most, where a model is no guess."""
 GUESSING = 1.5
-"""Times the chance up to which a model may be guessing; few images tell no more than that."""
+"""Multiple of the chance level up to which a model may be guessing; small samples resolve no
+less."""
 WEIGHTS = (".safetensors", ".pt", ".pth")
 SIZES = (28, 32, 64, 96, 128, 160, 192, 224, 256, 299, 384)
-"""Sides that networks are made for."""
+"""Usual input sides of networks."""
 Values = tuple[float, ...]
 
 NONE = "none (images in 0..1)"
@@ -76,16 +77,14 @@ USUAL: Mapping[str, tuple[Values, Values]] = {
 }
 """Mean and standard deviation per channel, for images in [0, 1]."""
 
-Tell = Callable[[str], None]
-_TRYING: ContextVar[tuple[float, Tell]] = ContextVar(
-    "trying", default=(math.inf, lambda text: None)
-)
+Log = Callable[[str], None]
+_TRYING: ContextVar[tuple[float, Log]] = ContextVar("trying", default=(math.inf, lambda text: None))
 
 
 @contextmanager
-def trying(seconds: float, tell: Tell) -> Iterator[None]:
-    """Let mistakes be tried for so many seconds of processor time only, and `tell` which is."""
-    before = _TRYING.set((process_time() + seconds, tell))
+def trying(seconds: float, log: Log) -> Iterator[None]:
+    """Let mistakes be tried for so many seconds of processor time only; `log` names it."""
+    before = _TRYING.set((process_time() + seconds, log))
     try:
         yield
     finally:
@@ -94,7 +93,7 @@ def trying(seconds: float, tell: Tell) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A network and one way of asking it; the network is in evaluation mode while it is asked."""
+    """A network and a way of calling it, in evaluation mode."""
 
     net: nn.Module
     mean: Values = (0.0,)
@@ -122,11 +121,12 @@ class Trial:
         return scores[:, None] if scores.ndim == 1 else scores
 
     def logits(self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"]) -> Tensor:
-        """The same as logits; one output for two classes is read as it fits the labels best."""
+        """The same as logits; a single output for two classes is read as it fits the labels
+        best."""
         scores = self.scores(x)
         if len(scores) != len(x):
             shape = " x ".join(map(str, scores.shape))
-            raise Problem(f"the network returns {shape} numbers, no class scores per image")
+            raise HardcaseError(f"the network returns {shape} numbers, no class scores per image")
         if scores.shape[1] != 1:
             return scores
         outputs = self.outputs if self.outputs in BINARY else binary_reading(scores, y)[0]
@@ -138,7 +138,7 @@ class Trial:
             return self.logits(x, y), ""
         except Raised as raised:
             return None, f"{type(raised.__cause__).__name__}: {raised.__cause__}"
-        except Problem as problem:
+        except HardcaseError as problem:
             return None, problem.what
         except Exception as error:  # what it answers may be of any kind
             return None, f"{type(error).__name__}: {error}"
@@ -150,7 +150,7 @@ def _in_unit_interval(scores: Float[Tensor, "n k"]) -> bool:
 
 
 def binary_reading(scores: Float[Tensor, "n 1"], y: Int[Tensor, " n"]) -> tuple[str, str]:
-    """How one output for two classes is to be read, one of `BINARY`, and why in words.
+    """How a single output for two classes is to be read, a kind of `BINARY`, and why in words.
 
     Example:
         >>> binary_reading(torch.tensor([[3.0], [-2.0]] * 4), torch.tensor([0, 1] * 4))[0]
@@ -177,24 +177,24 @@ def flags_of(mean: Sequence[float], std: Sequence[float]) -> str:
 
 
 def name_of(mean: Sequence[float], std: Sequence[float]) -> str:
-    """What a usual normalisation is called; ``another`` for any other."""
-    for name, known in USUAL.items():
-        if len(mean) == len(known[0]) and np.allclose([mean, std], known):
+    """The name of a usual normalisation; ``another`` for any other."""
+    for name, usual in USUAL.items():
+        if len(mean) == len(usual[0]) and np.allclose([mean, std], usual):
             return name
     return "another"
 
 
 def stated_by(thing: object) -> tuple[Values, Values] | None:
     """Mean and standard deviation that a network carries itself, as timm's do; else None."""
-    known = timm_config(thing)
-    if known.get("mean") is None or known.get("std") is None:
+    settings = timm_config(thing)
+    if settings.get("mean") is None or settings.get("std") is None:
         return None
-    return tuple(map(float, known["mean"])), tuple(map(float, known["std"]))
+    return tuple(map(float, settings["mean"])), tuple(map(float, settings["std"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong, in words; what to do, as a flag where there is one; the share right then."""
+    """What is wrong, in words; what to do, if possible as a flag; the share right then."""
 
     name: str
     what: str
@@ -249,23 +249,23 @@ def settled(
     """Mean and std of the usual normalisation that a network clearly wants, and why in words."""
     if len(set(images.y.tolist())) < 2:  # of one class, a network that always says it seems best
         return None
-    some = images.sample(count=min(ENOUGH, len(images)))
-    x = from_bytes(some.x)
+    sampled = images.sample(count=min(ENOUGH, len(images)))
+    x = from_bytes(sampled.x)
     trial = Trial(net, channels=channels)
     try:
-        plain = float(_right(trial.logits(x, some.y), some.y).mean())
+        plain = float(_right(trial.logits(x, sampled.y), sampled.y).mean())
         if plain >= FINE:
             return None
-        few = slice(len(x))
+        rows = slice(len(x))
         if is_photographic(images.shape):  # each image costs, so only the best is held against all
-            few = slice(GLANCE)
-        best = max(_other_inputs(trial, x[few], some.y[few]), key=lambda tried: tried.merit)
+            rows = slice(GLANCE)
+        best = max(_other_inputs(trial, x[rows], sampled.y[rows]), key=lambda tried: tried.merit)
         name = best.normalisation
         if name in ("", NONE):
             return None
         mean, std = USUAL[name]
         normalised = replace(trial, mean=mean, std=std)
-        right = float(_right(normalised.logits(x, some.y), some.y).mean())
+        right = float(_right(normalised.logits(x, sampled.y), sampled.y).mean())
     except Exception:  # a network that fails is told of in full by the check of its health
         return None
     if right - plain <= GAIN:
@@ -276,8 +276,8 @@ def settled(
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The share right as the model is asked now (None: it crashes), its mistakes, the share right
-    in each other way of asking that was tried, and of how many images."""
+    """The share right with the present settings (None: it crashes), the mistakes, the share right
+    in each other way that was tried, and the number of images."""
 
     accuracy: float | None
     mistakes: tuple[Mistake, ...]
@@ -292,10 +292,10 @@ class Diagnosis:
 
 
 def diagnosis_of(subject: Model, images: Images) -> Diagnosis | None:
-    """What is wrong with a model as it is asked; None where nothing can be tried with it."""
+    """What is wrong with a model's settings; None where no other can be tried."""
     if not isinstance(subject, Subject) or not len(images):
         return None
-    found = diagnose(
+    diagnosis = diagnose(
         subject.net,
         images,
         mean=tuple(subject.mean.flatten().tolist()),
@@ -304,60 +304,61 @@ def diagnosis_of(subject: Model, images: Images) -> Diagnosis | None:
         outputs=subject.outputs,
     )
     stated = {"probabilities": ("softmax", "double softmax"), "sigmoid": ("sigmoid",)}
-    known = stated.get(subject.outputs, ())
-    mistakes = [mistake for mistake in found.mistakes if mistake.name not in known]
+    kinds = stated.get(subject.outputs, ())
+    mistakes = [mistake for mistake in diagnosis.mistakes if mistake.name not in kinds]
     if mistakes and mistakes[-1].name == "no weights":
         mistakes[-1] = replace(mistakes[-1], fix=_fix_of_weights(subject))
-    return replace(found, mistakes=tuple(mistakes))
+    return replace(diagnosis, mistakes=tuple(mistakes))
 
 
 def _fix_of_weights(subject: Subject) -> str:
-    """What to do about a network without weights: the flag with the first file beside its code
-    that fits, if there is one."""
+    """What to do about a network without weights: the flag with the first file next to its
+    code that fits, if any does."""
     model = subject.name
     path = named_path(model.rpartition(":")[0])
     if "@" in model or path.suffix != ".py":
         return "weights of this network that are trained for these classes"
     for file in sorted(each for each in path.parent.glob("*") if each.suffix in WEIGHTS):
-        with suppress(Problem):
+        with suppress(HardcaseError):
             fit_state(copy.deepcopy(subject.net), read_state(file))
             return f"--model {file}@{model}"
     return f"--model WEIGHTS@{model} with the file of its weights"
 
 
 def diagnose(net: nn.Module, images: Images, **asked: Any) -> Diagnosis:
-    """Ask `net` about up to fifty images as it is `asked` now, and as it might have been meant."""
+    """Classify up to fifty images with the present settings (`asked`), and with other plausible
+    settings."""
     hurried = math.isfinite(_TRYING.get()[0]) and is_photographic(images.shape)
-    some = images.sample(count=min(GLANCE if hurried else ENOUGH, len(images)))
-    x = from_bytes(some.x)
-    found = list[Mistake]()
+    sampled = images.sample(count=min(GLANCE if hurried else ENOUGH, len(images)))
+    x = from_bytes(sampled.x)
+    mistakes = list[Mistake]()
     active = (nn.Dropout, nn.modules.batchnorm._BatchNorm)
     if any(module.training and isinstance(module, active) for module in net.modules()):
         what = "the network is in training mode: dropout and batch statistics change its answers"
-        found.append(Mistake("training mode", what, "net.eval() in the factory"))
+        mistakes.append(Mistake("training mode", what, "net.eval() in the factory"))
     trial = Trial(net, **asked)
-    logits, failure = trial.attempt(x, some.y)
+    logits, failure = trial.attempt(x, sampled.y)
     if logits is None:
-        return Diagnosis(None, (*found, _failing(trial, x, some, failure)))
+        return Diagnosis(None, (*mistakes, _failing(trial, x, sampled, failure)))
     scores = trial.scores(x)
     again = trial.scores(x[: trial.batch])
     if not torch.equal(scores[: trial.batch], again) and not scores.isnan().any():
         what = "the network changes its answer from one time to the next: dropout or noise"
         noise = Mistake("noise", what, "net.eval() in the factory, no randomness in its forward")
-        return Diagnosis(None, (*found, noise))
-    outputs = list(odd_outputs(scores, some, trial.outputs))
-    found += outputs
+        return Diagnosis(None, (*mistakes, noise))
+    outputs = list(odd_outputs(scores, sampled, trial.outputs))
+    mistakes += outputs
     if logits.ndim != 2 or any(mistake.name in ("outputs", "nan") for mistake in outputs):
-        return Diagnosis(None, tuple(found))
+        return Diagnosis(None, tuple(mistakes))
     tried: list[Explanation] = []
     if all(mistake.name != "labels from 1" for mistake in outputs):
-        tried = _tried(trial, x, some, logits)
-        found += _explained(tried, logits, some.y)
-    if not found:
-        found += _untrained(trial, images)
+        tried = _tried(trial, x, sampled, logits)
+        mistakes += _explained(tried, logits, sampled.y)
+    if not mistakes:
+        mistakes += _untrained(trial, images)
     outcomes = tuple((each.label or each.mistake.name, each.accuracy) for each in tried)
-    accuracy = float(_right(logits, some.y).mean())
-    return Diagnosis(accuracy, tuple(found), outcomes, len(some))
+    accuracy = float(_right(logits, sampled.y).mean())
+    return Diagnosis(accuracy, tuple(mistakes), outcomes, len(sampled))
 
 
 def with_options(data: str, **options: str | int) -> str:
@@ -442,9 +443,9 @@ def _tried(trial: Trial, x: Tensor, images: Images, logits: Tensor) -> list[Expl
     if len(set(images.y.tolist())) < 2:
         return []
     right = float(_right(logits, images.y).mean())
-    until, tell = _TRYING.get()
+    until, log = _TRYING.get()
     if process_time() < until:
-        tell("trying other colours, normalisations and sizes")
+        log("trying other colours, normalisations and sizes")
     if right >= 1 - CLEARLY:  # none can be clearly better, but a person may want to see it
         return _timely(_other_inputs(trial, x, images.y)) if math.isfinite(until) else []
     tried = _timely(_labels(logits, images), _other_inputs(trial, x, images.y))
@@ -454,7 +455,7 @@ def _tried(trial: Trial, x: Tensor, images: Images, logits: Tensor) -> list[Expl
 
 
 def _explained(tried: Sequence[Explanation], logits: Tensor, y: Tensor) -> list[Mistake]:
-    """The one explanation that makes most images right, if it does so clearly."""
+    """The explanation that makes most images right, if it does so clearly."""
     if not tried:
         return []
     before = _right(logits, y)
@@ -467,12 +468,12 @@ def _explained(tried: Sequence[Explanation], logits: Tensor, y: Tensor) -> list[
 
 
 def _timely(*ways: Iterator[Explanation]) -> list[Explanation]:
-    """Explanations, each tried when it is asked for, until the time is over."""
+    """Explanations, each tried when it is requested, until the time is over."""
     until, _ = _TRYING.get()
     tried: list[Explanation] = []
     following = chain(*ways)
-    while process_time() < until and (found := next(following, None)):
-        tried.append(found)
+    while process_time() < until and (mistake := next(following, None)):
+        tried.append(mistake)
     return tried
 
 
@@ -494,18 +495,18 @@ def _labels(logits: Tensor, images: Images) -> Iterator[Explanation]:
 
 
 def _class_order(logits: Tensor, images: Images) -> Explanation | None:
-    """Each class as the output that is said most often of it, if these are different ones."""
-    said = torch.zeros(int(images.y.max()) + 1, logits.shape[1])
-    said.index_put_((images.y, logits.argmax(1)), torch.ones(len(logits)), accumulate=True)
-    order = said.argmax(1)
+    """Map each class to its most frequent output, if these outputs differ."""
+    votes = torch.zeros(int(images.y.max()) + 1, logits.shape[1])
+    votes.index_put_((images.y, logits.argmax(1)), torch.ones(len(logits)), accumulate=True)
+    order = votes.argmax(1)
     present = sorted(set(images.y.tolist()))
     if not 1 < len({int(order[at]) for at in present}) == len(present):
         return None
-    some = ", ".join(f"{images.classes[at]} -> {int(order[at])}" for at in present[:4])
+    listed = ", ".join(f"{images.classes[at]} -> {int(order[at])}" for at in present[:4])
     names = [f"output {at}" for at in range(logits.shape[1])]
     for at in present:
         names[int(order[at])] = images.classes[at]
-    what = f"the classes have another order ({some} …)"
+    what = f"the classes have another order ({listed} …)"
     mistake = Mistake("class order", what, _named_outputs(names))
     return _explanation(
         mistake, logits, order[images.y], handicap=0.1, label="another order of classes"
@@ -514,12 +515,12 @@ def _class_order(logits: Tensor, images: Images) -> Explanation | None:
 
 def reordered(logits: Float[Tensor, "n k"], images: Images) -> Mistake | None:
     """Return that the classes have another order, if that clearly explains a model's answers."""
-    found = _class_order(logits, images)
-    if found is None or len(set(images.y.tolist())) < len(images.classes):
+    order = _class_order(logits, images)
+    if order is None or len(set(images.y.tolist())) < len(images.classes):
         return None
-    if found.accuracy <= float(_right(logits, images.y).mean()) + 2 * CLEARLY:
+    if order.accuracy <= float(_right(logits, images.y).mean()) + 2 * CLEARLY:
         return None
-    return replace(found.mistake, accuracy=found.accuracy)
+    return replace(order.mistake, accuracy=order.accuracy)
 
 
 def _named_outputs(names: list[str]) -> str:
@@ -531,7 +532,7 @@ def _named_outputs(names: list[str]) -> str:
 
 
 def _other_inputs(trial: Trial, x: Tensor, y: Tensor) -> Iterator[Explanation]:
-    """Images given in another way: light and dark, colours, rows and columns, normalisation."""
+    """Images in another form: light and dark, colours, rows and columns, normalisation."""
     # 1 - x is normalised as x is by 1 - mean and -std
     inverted = flags_of([1 - value for value in trial.mean], [-value for value in trial.std])
     mistake = Mistake("inverted", "light and dark are exchanged", inverted)
@@ -579,8 +580,8 @@ def sizes_taken(net: nn.Module, *more: int) -> list[int]:
 
     def takes(size: int) -> bool:
         shapes = ((1, channels, size, size) for channels in (3, 1))
-        found = (trial.attempt(torch.full(shape, 0.5), label)[0] for shape in shapes)
-        return any(logits is not None and logits.ndim == 2 for logits in found)
+        answers = (trial.attempt(torch.full(shape, 0.5), label)[0] for shape in shapes)
+        return any(logits is not None and logits.ndim == 2 for logits in answers)
 
     tried = sorted({*SIZES, *more})
     return [size for size in tried if process_time() < until and takes(size)]
@@ -591,8 +592,8 @@ def _resized(x: Tensor, size: int) -> Tensor:
 
 
 def may_be_guessing(right: int, total: int, classes: int) -> bool:
-    """Whether a model is hardly more often right than one of `classes` guessed, and guessing might
-    be right so often too (one-sided binomial test).
+    """Whether a model is hardly better than a guess among `classes`, and a guess might be
+    right as often (one-sided binomial test).
 
     Example:
         >>> may_be_guessing(37, 67, 3), may_be_guessing(7, 67, 10), may_be_guessing(3, 4, 3)
@@ -605,15 +606,15 @@ def may_be_guessing(right: int, total: int, classes: int) -> bool:
 
 
 def _untrained(trial: Trial, images: Images) -> list[Mistake]:
-    """That the weights may be missing, of a network that no other way of asking makes better than
-    chance; of few images that were glanced at, more are asked."""
-    some = images.sample(count=min(ENOUGH, len(images)))
-    logits, _ = trial.attempt(from_bytes(some.x), some.y)
+    """Report missing weights as a possible cause if no other settings make the network better than
+    chance; a glance at a small sample is repeated with more images."""
+    sampled = images.sample(count=min(ENOUGH, len(images)))
+    logits, _ = trial.attempt(from_bytes(sampled.x), sampled.y)
     if logits is None:
         return []
-    right = int(_right(logits, some.y).sum())
-    constant = len(set(logits.argmax(1).tolist())) == 1 < len(set(some.y.tolist()))
-    if not may_be_guessing(right, len(some), len(some.classes)) and not constant:
+    right = int(_right(logits, sampled.y).sum())
+    constant = len(set(logits.argmax(1).tolist())) == 1 < len(set(sampled.y.tolist()))
+    if not may_be_guessing(right, len(sampled), len(sampled.classes)) and not constant:
         return []
     what = "the network is no better than chance whatever is tried: its weights may be missing"
     return [Mistake("no weights", what, "--model weights.safetensors@file.py:factory")]

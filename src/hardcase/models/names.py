@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.data.files import LabelledSet
-from hardcase.errors import Problem, reading
+from hardcase.errors import HardcaseError, reading
 from hardcase.models.pretrained import CLASSES
 from hardcase.tensors import constant
 
@@ -41,7 +41,7 @@ SYNSET = re.compile(r"(?<![a-z0-9])n\d{8}(?!\d)")
 
 @dataclass(frozen=True, slots=True)
 class ClassMap:
-    """Of every class of the data the output, and whether synset, name or number said so."""
+    """The output of every class of the data, and whether synset, name or number decided it."""
 
     data: tuple[str, ...]
     model: tuple[str, ...]
@@ -49,7 +49,7 @@ class ClassMap:
     how: tuple[str, ...]
 
     def __str__(self) -> str:
-        """One line a class, for people."""
+        """A line per class, for people."""
         width = max((len(name) for name in self.data), default=0)
         rows = zip(self.data, self.outputs, self.how)
         return "\n".join(
@@ -59,7 +59,7 @@ class ClassMap:
     def apply(self, images: LabelledSet) -> LabelledSet:
         """The images under the model's classes."""
         if images.classes != self.data:
-            raise Problem(
+            raise HardcaseError(
                 f"this mapping was made for {len(self.data)} other classes than {images.name} has."
             )
         mapped = replace(images, y=torch.tensor(self.outputs)[images.y], classes=self.model)
@@ -77,28 +77,28 @@ def class_map(
 
     Args:
         data: Names of the data's classes: folders, words, numbers, or ``n01440764_tench``.
-        synsets: The WordNet synset of every output, where it has one.
+        synsets: The WordNet synset of every output, where known.
         lemmas: Further names of outputs.
     """
-    known = tuple(model)
+    names = tuple(model)
     tables = {
         "synset": {synset: at for at, synset in enumerate(synsets)},
-        "name": _by_name(known, lemmas or {}),
+        "name": _by_name(names, lemmas or {}),
     }
-    found = [_find(name, tables, len(known)) for name in data]
-    missing = [name for name, at in zip(data, found) if at is None]
-    if len(missing) == len(data) and len(data) == len(known):
-        return ClassMap(tuple(data), known, tuple(range(len(known))), ("position",) * len(known))
+    matches = [_find(name, tables, len(names)) for name in data]
+    missing = [name for name, at in zip(data, matches) if at is None]
+    if len(missing) == len(data) and len(data) == len(names):
+        return ClassMap(tuple(data), names, tuple(range(len(names))), ("position",) * len(names))
     if missing:
-        raise _unmatched(missing, data, known)
-    pairs = [pair for pair in found if pair is not None]
+        raise _unmatched(missing, data, names)
+    pairs = [pair for pair in matches if pair is not None]
     outputs = tuple(at for at, _ in pairs)
     twice = next((at for at, count in Counter(outputs).items() if count > 1), None)
     if twice is not None:
         first, second = [repr(name) for name, at in zip(data, outputs) if at == twice][:2]
-        what = f"{first} and {second} both mean the model's output {twice}, {known[twice]!r}."
-        raise Problem(what)
-    return ClassMap(tuple(data), known, outputs, tuple(how for _, how in pairs))
+        what = f"{first} and {second} both mean the model's output {twice}, {names[twice]!r}."
+        raise HardcaseError(what)
+    return ClassMap(tuple(data), names, outputs, tuple(how for _, how in pairs))
 
 
 def _find(name: str, tables: Mapping[str, Mapping[str, int]], count: int) -> tuple[int, str] | None:
@@ -114,7 +114,8 @@ def _find(name: str, tables: Mapping[str, Mapping[str, int]], count: int) -> tup
 
 
 def _by_name(known: Sequence[str], lemmas: Mapping[int, Sequence[str]]) -> dict[str, int]:
-    """Every name of an output; one that two share finds neither, unless it is a first name."""
+    """Every name of an output; a name that two outputs share matches neither, unless it is a first
+    name."""
     further: dict[str, set[int]] = {}
     for at, words in lemmas.items():
         for word in words:
@@ -137,10 +138,10 @@ def _plain(name: str) -> str:
     return re.sub(r"[\W_]+", " ", name.lower()).strip()
 
 
-def _unmatched(missing: Sequence[str], data: Sequence[str], known: Sequence[str]) -> Problem:
+def _unmatched(missing: Sequence[str], data: Sequence[str], known: Sequence[str]) -> HardcaseError:
     near = get_close_matches(_plain(missing[0]), [_plain(name) for name in known], n=1)
     hints = [f"Near to {missing[0]!r} is {name!r}." for name in near]
-    return Problem(
+    return HardcaseError(
         f"{len(missing)} of {len(data)} classes of the data are none of the model's {len(known)}: "
         f"{_first([repr(name) for name in missing])}.",
         f"The model's are {_first(known)}.",
@@ -156,29 +157,30 @@ def _first(names: Sequence[str], count: int = 5) -> str:
 
 
 def map_between(data: Sequence[str], model: Sequence[str]) -> ClassMap | None:
-    """The mapping from a data set's classes to a model's, by all names known of either.
+    """The mapping from a data set's classes to a model's, by all names of either.
 
     None if the model names no outputs, or both name the same classes in the same order.
     """
     if not model or tuple(data) == tuple(model):
         return None
-    known = _imagenet_names(tuple(model))
-    return class_map(data, model, synsets=[*known], lemmas=dict(enumerate(known.values())))
+    imagenet = _imagenet_names(tuple(model))
+    return class_map(data, model, synsets=[*imagenet], lemmas=dict(enumerate(imagenet.values())))
 
 
 def aligned(images: LabelledSet, model: Sequence[str]) -> LabelledSet:
     """The images under the classes of a model, or as they are where nothing has to be mapped."""
-    found = map_between(images.classes, model)
-    if found is None:
+    mapping = map_between(images.classes, model)
+    if mapping is None:
         return folded(images)
-    return found.apply(images)
+    return mapping.apply(images)
 
 
 def _imagenet_names(model: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """All names of ImageNet's classes by synset, if these are they and they are known here."""
+    """All names of ImageNet's classes by synset, if these are ImageNet's and the names are
+    installed."""
     rows = imagenet_if_known(len(model))
-    own = [{_plain(word) for word in (row.synset, row.name, *row.lemmas)} for row in rows]
-    same = sum(_plain(name.split(",")[0]) in words for name, words in zip(model, own))
+    names = [{_plain(word) for word in (row.synset, row.name, *row.lemmas)} for row in rows]
+    same = sum(_plain(name.split(",")[0]) in words for name, words in zip(model, names))
     return {row.synset: row.lemmas for row in rows if same > COUNT / 2}
 
 
@@ -208,14 +210,14 @@ def same_outputs(classes: Sequence[str]) -> Groups:
     if len(classes) != COUNT:
         return ()
     first = [name.partition(",")[0].replace("_", " ").strip().lower() for name in classes]
-    found = (
+    groups = (
         tuple(at for at, name in enumerate(first) if name in words) for words in map(set, SAME)
     )
-    return tuple(group for group in found if len(group) > 1)
+    return tuple(group for group in groups if len(group) > 1)
 
 
 def merged(logits: Float[Tensor, "m k"], groups: Groups) -> Float[Tensor, "m k"]:
-    """Scores in which each group is one class, its first; the others have the least score."""
+    """Scores in which each group is a single class, its first; the others have the least score."""
     width = max(map(len, groups))
     # a short group repeats its last member
     members = tuple(group + group[-1:] * (width - len(group)) for group in groups)
@@ -268,7 +270,7 @@ def imagenet(*, offline: bool = False, fetch: bool = True) -> tuple[ImageNetClas
     if installed is not None:
         return _keep(parse_imagenet(installed))
     if not fetch:
-        raise Problem(
+        raise HardcaseError(
             "the names of ImageNet's classes are not on this machine.",
             fix="hardcase fetch model resnet50-imagenet, or pip install timm",
         )
@@ -283,7 +285,7 @@ def imagenet_if_known(outputs: int) -> tuple[ImageNetClass, ...]:
     """The classes, for a network of as many outputs, if they are on this machine."""
     try:
         return imagenet(fetch=False) if outputs == COUNT else ()
-    except Problem:
+    except HardcaseError:
         return ()
 
 
@@ -296,7 +298,7 @@ def parse_imagenet(files: Mapping[str, Path]) -> tuple[ImageNetClass, ...]:
         for synset, _, words in (line.partition("\t") for line in lines)
     }
     if len(order) != COUNT or not all(SYNSET.fullmatch(synset) for synset in order):
-        raise Problem(f"the list of synsets has {len(order)} entries instead of {COUNT}.")
+        raise HardcaseError(f"the list of synsets has {len(order)} entries instead of {COUNT}.")
     firsts = [table.get(synset, (synset,))[0] for synset in order]
     count = Counter(firsts)
     names = [
@@ -309,10 +311,10 @@ def parse_imagenet(files: Mapping[str, Path]) -> tuple[ImageNetClass, ...]:
 
 
 def _installed() -> dict[str, Path] | None:
-    found = importlib.util.find_spec("timm")
-    if found is None or not found.origin:
+    spec = importlib.util.find_spec("timm")
+    if spec is None or not spec.origin:
         return None
-    files = {name: Path(found.origin).parent / "data/_info" / name for name in CLASSES.files}
+    files = {name: Path(spec.origin).parent / "data/_info" / name for name in CLASSES.files}
     return files if all(path.is_file() for path in files.values()) else None
 
 

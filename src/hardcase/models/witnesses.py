@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.fetching import fetched_classifiers, known_as
 from hardcase.models.load import lineage_of
 from hardcase.models.names import COUNT as OUTPUTS
@@ -53,7 +53,7 @@ the architecture of the usual model.
 LARGEST = 64
 """Side of the largest images that a LeNet is a witness of."""
 SHARE = 0.1
-"""Part of the time of a black box's search that trainings may take which nobody asked for."""
+"""Share of the time of a black box's search that default trainings may take."""
 
 
 def even_half(images: Images) -> Images:
@@ -78,7 +78,7 @@ def pretrained_witnesses(
 ) -> tuple[Model, ...]:
     """The fetched networks of photographs, except the judge and the network under test."""
     if classes != OUTPUTS:
-        raise Problem(
+        raise HardcaseError(
             f"networks of ImageNet's {OUTPUTS:,} classes do not know these {classes}.",
             fix="--witness MODEL, another network of these classes",
         )
@@ -89,7 +89,7 @@ def pretrained_witnesses(
         )
     chosen = roles(name, fetched_classifiers())
     if not chosen.witnesses:
-        raise Problem(chosen.note, fix="hardcase fetch model NAME, or --witness MODEL")
+        raise HardcaseError(chosen.note, fix="hardcase fetch model NAME, or --witness MODEL")
     return tuple(load(f"zoo:{name}") for name in chosen.witnesses)
 
 
@@ -114,18 +114,20 @@ def roles(subject: str, present: Sequence[str]) -> Roles:
         >>> roles("zoo:efficientnet-lite0", ["resnet50-imagenet", "efficientnet-lite1"]).judge
         'resnet50-imagenet'
     """
-    own = lineage_of(subject)
+    family = lineage_of(subject)
     rows = [PRETRAINED[name] for name in present if PRETRAINED[name].accuracy is not None]
     others = [row for row in rows if row.name != subject.removeprefix("zoo:")]
-    ranked = sorted(others, key=lambda row: (row.lineage != own, row.accuracy or 0.0), reverse=True)
-    strange = [row for row in ranked if row.lineage != own]
+    ranked = sorted(
+        others, key=lambda row: (row.lineage != family, row.accuracy or 0.0), reverse=True
+    )
+    strange = [row for row in ranked if row.lineage != family]
     if not strange:
-        best = _best_of_another(own)
+        best = _best_of_another(family)
         why = "no network of another family is on this machine to check labels of photographs"
         return Roles("", (), f"{why}: hardcase fetch model {best}; a witness is a second one")
     judge = strange[0]
     witnesses = tuple(row.name for row in ranked if row.lineage != judge.lineage)
-    siblings = [name for name in witnesses if PRETRAINED[name].lineage == own]
+    siblings = [name for name in witnesses if PRETRAINED[name].lineage == family]
     note = ""
     if not witnesses:
         second = _best_of_another(judge.lineage, subject)
@@ -145,7 +147,7 @@ def _best_of_another(family: str, but: str = "") -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WitnessSelection:
-    """How the witnesses of a run are found or trained.
+    """How the witnesses of a run are loaded or trained.
 
     `images` gives the images of a split, `load` the network of a name, when they are needed;
     `search_seconds` says how long the search of a black box takes at most.
@@ -160,61 +162,63 @@ class WitnessSelection:
     search_seconds: Callable[[], float] | None = None
 
     def named(self, wanted: Sequence[Model | str]) -> tuple[Model, ...]:
-        """The networks that were given or named; ``default[:EPOCHS]`` names the default ones."""
+        """The networks that the user passed or named; ``default[:EPOCHS]`` names the default
+        witnesses."""
         if tuple(wanted) == ("none",):
             return ()
-        found = list[Model]()
-        for one in wanted:
-            if not isinstance(one, str):
-                found.append(one)
-            elif one.partition(":")[0] == "default":
-                found += self.default(one.partition(":")[2])
+        networks = list[Model]()
+        for spec in wanted:
+            if not isinstance(spec, str):
+                networks.append(spec)
+            elif spec.partition(":")[0] == "default":
+                networks += self.default(spec.partition(":")[2])
             else:
-                found.append(self.load(one))
-        return tuple(found)
+                networks.append(self.load(spec))
+        return tuple(networks)
 
     def default(self, epochs: str = "", *, named: bool = True) -> tuple[Model, ...]:
-        """Networks trained on the data; for photographs those that others have trained. Where
-        nobody has `named` them: none if none can be had, and one of several that are costly.
+        """Networks trained on the data; for photographs those that others have trained. The
+        default witnesses if the user has `named` none: none if none are available, a single network
+        if their training is costly.
         """
         if epochs and not (epochs.isdecimal() and int(epochs)):
-            raise Problem(
+            raise HardcaseError(
                 f"--witness default:{epochs} names no number of epochs.", fix="--witness default:24"
             )
         costly = is_photographic(self.shape)
-        found: tuple[Model, ...]
+        networks: tuple[Model, ...]
         try:
             if costly:
-                found = pretrained_witnesses(self.subject, self.classes, self.load)
+                networks = pretrained_witnesses(self.subject, self.classes, self.load)
             else:
                 train, test = self.images("train"), self.images("test")
-                asked = int(epochs) if epochs else None
-                if len(train) < ENOUGH and not (named or _are_trained(train, test, asked)):
+                epochs_wanted = int(epochs) if epochs else None
+                if len(train) < ENOUGH and not (named or _are_trained(train, test, epochs_wanted)):
                     count = f"{len(train)} training images are too few (at least {ENOUGH})"
-                    raise Problem(f"{count} for networks that must keep a label")
+                    raise HardcaseError(f"{count} for networks that must keep a label")
                 with patient_for(PATIENCE if named else self._patience()):
-                    found = default_witnesses(
+                    networks = default_witnesses(
                         train,
                         test,
-                        epochs=asked,
+                        epochs=epochs_wanted,
                         device=self.subject.device,
                         progress=self.progress,
                     )
-        except Problem as problem:
+        except HardcaseError as problem:
             if named:
                 raise
             text = problem.what.rstrip(".")
             more = "" if costly else "; --witness default trains some all the same"
             _log.warning("this run has no witness: %s%s", text, more)
             return ()
-        if costly and not named and len(found) > 1:
+        if costly and not named and len(networks) > 1:
             words = "one witness of %d, %s: each costs as much as the model"
-            _log.warning(f"{words}; --witness default asks all", len(found), found[0].name)
-            return found[:1]
-        return found
+            _log.warning(f"{words}; --witness default asks all", len(networks), networks[0].name)
+            return networks[:1]
+        return networks
 
     def _patience(self) -> float:
-        """Seconds that the training of a witness may take that nobody asked for."""
+        """Seconds that the training of a default witness may take."""
         if self.search_seconds is None:
             return PATIENCE
         return min(PATIENCE, SHARE * self.search_seconds() / len(SEEDS))
@@ -225,7 +229,7 @@ class WitnessSelection:
         if not witnesses and not named:
             try:
                 return self.default()
-            except Problem as problem:
+            except HardcaseError as problem:
                 why = problem.what
         if not witnesses:
             _log.warning("nobody but the model checks generated images; %s", why)
@@ -263,18 +267,18 @@ def surrogates_for(
             )
             return ()
         with patient_for(min(SURROGATE_PATIENCE, SHARE * seconds / len(SURROGATES))):
-            found = [load(f"zoo:{name}") for name in SURROGATES]
-    except Problem as problem:
+            networks = [load(f"zoo:{name}") for name in SURROGATES]
+    except HardcaseError as problem:
         text = problem.what.rstrip(".")
         more = "--set method.search=surrogates trains them all the same"
         _log.warning("the model has no surrogates: %s; %s", text, more)
         return ()
     weights = getattr(subject, "weights", "")
-    return tuple(model for model in found if getattr(model, "weights", None) != weights)
+    return tuple(model for model in networks if getattr(model, "weights", None) != weights)
 
 
 def catalogued(model: Model) -> str:
-    """The name of a model in the catalogue, if it was fetched under another; else its own."""
+    """The name of a model in the catalogue, if it was fetched under another name; else its name."""
     if model.name.startswith(("zoo:", "witness:")):  # named by the catalogue, or trained here
         return model.name
     return known_as(model.name, getattr(model, "weights", ""))
@@ -292,7 +296,7 @@ def default_witnesses(
     """Three networks of other images than a model's, trained on half of `train`; cached."""
     side = max(train.x.shape[2:])
     if side > LARGEST:
-        raise Problem(
+        raise HardcaseError(
             f"there are no default witnesses for images of {side} pixels: "
             f"a LeNet reads at most {LARGEST}.",
             fix="--witness MODEL, a pretrained network that is not the model",
@@ -301,26 +305,24 @@ def default_witnesses(
     name = network_for(train)
     kind = "" if name == NETWORK else f"{name} "
     how: dict[str, Any] = {"augment": augmentation_for(train), "epochs": epochs, "device": device}
-    found = []
+    networks = []
     for number, seed in enumerate(seeds, 1):
         tell = progress and partial(_told_as, progress, f"witness {number} of {len(seeds)}")
         net, card = trained_classifier(name, part, test, seed=seed, progress=tell, **how)
         witness = Subject(net, classes=test.classes, name=f"witness:{kind}{seed}", device=device)
         witness.card = card
-        found.append(witness)
-    return tuple(found)
+        networks.append(witness)
+    return tuple(networks)
 
 
 def _told_as(
-    progress: Callable[[TrainingProgress], None], what: str, told: TrainingProgress
+    progress: Callable[[TrainingProgress], None], what: str, step: TrainingProgress
 ) -> None:
-    progress(replace(told, what=what))
+    progress(replace(step, what=what))
 
 
 def _lineage(model: Model) -> str:
-    """What run.json says of where a network comes from: its model family, or that it is not
-    known.
-    """
+    """The entry of run.json on a network's origin: its model family, or that it is unknown."""
     name = catalogued(model)
     if name.startswith("witness:"):  # of a network and an image, or of the usual one and an image
         network, _, _ = name.removeprefix("witness:").rpartition(" ")
@@ -338,18 +340,18 @@ def witness_record(
         return None
     learned: dict[str, Any] | str = "not known"
     trained_on = "not known"
-    if train is not None and all(one.name.startswith("witness:") for one in witnesses):
+    if train is not None and all(network.name.startswith("witness:") for network in witnesses):
         even = int((fingerprints(train.x) % 2 == 0).sum())
         learned = {"data": train.hash, "part": PART, "images": even, "of": len(train)}
         trained_on = TRAINED_ON[augmentation_for(train)]
     return {
-        "models": [one.name for one in witnesses],
+        "models": [network.name for network in witnesses],
         "margin": margin,
         "independence": {
             "networks": "no witness is the subject",
             "lineage": {
                 "model": _lineage(subject),
-                "witnesses": [_lineage(one) for one in witnesses],
+                "witnesses": [_lineage(network) for network in witnesses],
             },
             "training_images": learned,
             "trained_on": trained_on,

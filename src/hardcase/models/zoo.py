@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase import registry
-from hardcase.errors import Problem, choice, reading
+from hardcase.errors import HardcaseError, choice, reading
 from hardcase.randomness import named_randomness
 from hardcase.tensors import per_row
 from hardcase.training import cards
@@ -49,7 +49,7 @@ BALLS: dict[str, Ball] = {
         lambda shift, radius: shift * (radius / _length(shift)).clamp_max(1.0),
     ),
 }
-"""A norm's steepest direction of length one, and the nearest point inside a radius."""
+"""A norm's steepest direction of length 1, and the nearest point inside a radius."""
 
 
 def attack(text: str, *, steps: int = 5) -> Perturb:
@@ -67,10 +67,10 @@ def attack(text: str, *, steps: int = 5) -> Perturb:
         shift = project(start * radius, radius)
         for _ in range(steps):
             here = (x + shift).clamp(0, 1).requires_grad_()
-            (slope,) = torch.autograd.grad(
+            (gradient,) = torch.autograd.grad(
                 functional.cross_entropy(net(here), y, reduction="sum"), here
             )
-            step = direction(slope) * (2.5 * radius / steps)
+            step = direction(gradient) * (2.5 * radius / steps)
             shift = project(here.detach() - x + step, radius)
         return (x + shift).clamp(0, 1)
 
@@ -110,7 +110,7 @@ def trained_classifier(
     device: torch.device | str = "cpu",
 ) -> tuple[nn.Module, cards.Card]:
     """The network trained on these images by its recipe, on `device` in eval mode, and its card;
-    kept in the cache.
+    stored in the cache.
 
     Args:
         name: A network of ``hardcase list models``.
@@ -120,7 +120,7 @@ def trained_classifier(
         epochs: Passes over the training images; by default the recipe's.
         augment: What is done to training images, a name of `AUGMENTS`; by default the recipe's.
         adversarial: Norm and radius of attacks during training, e.g. ``linf:0.1``.
-        progress: Told how the training goes.
+        progress: Called with the progress of the training.
         device: Where the networks are.
     """
     recipe = _recipe(name, epochs, augment)
@@ -147,7 +147,7 @@ def trained_classifier(
 
 
 def _recipe(name: str, epochs: int | None, augment: str | None) -> TrainingRecipe:
-    """How the network is trained, with what was asked for in place of its row's."""
+    """How the network is trained, with the arguments in place of its row's."""
     recipe: TrainingRecipe = _row(name).facts["recipe"]
     if epochs is not None:
         recipe = replace(recipe, epochs=epochs, steps=0)
@@ -185,18 +185,18 @@ def cached_classifiers(images_train: Images, images_test: Images) -> list[str]:
 
 
 def _row(name: str) -> registry.Part:
-    known = registry.parts("model", name)
-    if name not in known:
+    rows = registry.parts("model", name)
+    if name not in rows:
         raise choice("model", name, registry.names("model"))
-    if "task" in known[name].facts:
-        task = known[name].facts["task"]
-        raise Problem(f"{name} answers {task}; it is no classifier.", fix=f"--task {task}")
-    if "recipe" not in known[name].facts:
-        raise Problem(
+    if "task" in rows[name].facts:
+        task = rows[name].facts["task"]
+        raise HardcaseError(f"{name} answers {task}; it is no classifier.", fix=f"--task {task}")
+    if "recipe" not in rows[name].facts:
+        raise HardcaseError(
             f"{name} was trained by others and is not trained here.",
             fix=f"hardcase fetch model {name}, then --model zoo:{name}",
         )
-    return known[name]
+    return rows[name]
 
 
 def _from_config(config: Mapping[str, Any]) -> nn.Module:
@@ -210,7 +210,7 @@ def _from_config(config: Mapping[str, Any]) -> nn.Module:
 def _measure(net: nn.Module, images: Images, device: torch.device | str) -> Mapping[str, Any]:
     predicted = predict(net, images, device=device)
     if bool((predicted == predicted[0]).all()) and not bool((images.y == images.y[0]).all()):
-        raise Problem(
+        raise HardcaseError(
             f"the network says {images.classes[int(predicted[0])]!r} of all {len(images)} images it"
             " is measured on.",
             "It has learned nothing that tells them apart; nothing was kept.",
@@ -287,7 +287,7 @@ _resnet_row = partial(
 
 @_lenet_row("lenet1")
 def lenet1(channels: int, size: int, classes: int) -> nn.Sequential:
-    """LeNet-1: two convolutions, one dense layer; 52 neurons."""
+    """LeNet-1: two convolutions, a dense layer; 52 neurons."""
     return _lenet(channels, size, classes, convolutions=(4, 12), dense=())
 
 
@@ -426,9 +426,9 @@ def alexnet(channels: int, size: int, classes: int) -> nn.Sequential:
 def vgg16(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequential:
     """VGG-16 with batch normalisation for small colour images; train it on a GPU.
 
-    Configuration D as it is used for 32x32: 13 convolutions with batch normalisation, then one
+    Configuration D as it is used for 32x32: 13 convolutions with batch normalisation, then a
     dense layer of 8 x `width` in place of two of 4096; a pool is left out where the image is
-    already one pixel.
+    already a single pixel.
     """
     if size < 2:
         raise _too_small("a VGG-16", size, 2)
@@ -464,8 +464,8 @@ def _convolution(
     layers[f"relu{name}"] = nn.ReLU()
 
 
-def _too_small(what: str, size: int, least: int) -> Problem:
-    return Problem(
+def _too_small(what: str, size: int, least: int) -> HardcaseError:
+    return HardcaseError(
         f"{what} needs images of {least}x{least} pixels or more; given are {size}x{size}."
     )
 
@@ -477,7 +477,7 @@ def _too_small(what: str, size: int, least: int) -> Problem:
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions and a shortcut; every layer is its own module and fires once."""
+    """Two 3x3 convolutions and a shortcut; every layer is a separate module and fires once."""
 
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Training on a network that answers claims: what it says of unmodified images it must say of the
-worst of several draws, and nothing else.
+"""Training of a network that answers claims: its claims on unmodified images must hold on the worst
+of the draws, and no other claims.
 
 The loop is that of all trainings here; what is learned are supports of claims, and that nothing is
 said that nobody claims.
@@ -31,12 +31,12 @@ from hardcase.types import Images
 __all__ = ["train_on_claims"]
 
 RATE = 1e-3
-"""Learning rate where none is given."""
+"""Default learning rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Objects:
-    """All that is claimed of each row's image, padded: what may be said of it."""
+    """All claims on each row's image, padded: the answers that are allowed."""
 
     label: Int[Tensor, "n o"]
     box: Float[Tensor, "n o 4"]
@@ -71,7 +71,7 @@ def train_on_claims(
     box: ConditionBox,
     recipe: RepairRecipe,
     *,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Trained:
     """Train a copy of a network on from its weights, by claims."""
     began = monotonic()
@@ -79,7 +79,7 @@ def train_on_claims(
     learner = Learner(model.model)
     work = _ClaimLoss(model, train, box, recipe)
     before = work.score(learner.eval(), valid)
-    say(f"validation loss before: {before:.4f}")
+    log(f"validation loss before: {before:.4f}")
     start = {name: value.clone() for name, value in learner.state_dict().items()}
     numbered = Images(train.x, torch.arange(len(train)), train.id, train.classes, train.name)
     batch = min(recipe.batch, len(train))
@@ -93,7 +93,7 @@ def train_on_claims(
         device=model.device,
     )
     after = work.score(learner.eval(), valid)
-    say(f"validation loss after {recipe.epochs} epochs: {after:.4f}")
+    log(f"validation loss after {recipe.epochs} epochs: {after:.4f}")
     best = len(history.loss)
     if after >= before:
         learner.load_state_dict(start)
@@ -141,7 +141,7 @@ class _ClaimLoss:
     def _worst(
         self, net: nn.Module, x: Tensor, claims: Claims, keys: Tensor, draws: int
     ) -> tuple[Tensor, Tensor | None, Claims]:
-        """Of several samples of each image, the one of which the claim is supported least."""
+        """Of the samples of each image, that with the least support of the claim."""
         rendered, drawn = render_draws(
             self.box, x, keys, draws, seed=self.recipe.seed, name="claims"
         )
@@ -167,7 +167,8 @@ class _ClaimLoss:
         return hinge + self._unclaimed(self.model.read(table.float(), x), objects)
 
     def _unclaimed(self, said: Tensor | Detections, objects: _Objects) -> Tensor:
-        """What is said and nobody claims: tags of other classes, boxes where no such object is."""
+        """The loss of answers without a claim: tags of other classes, boxes where no such object
+        is."""
         cut = cut_of(self.model.threshold)
         if isinstance(said, Detections):
             logits = said.logits[..., :-1]
@@ -179,13 +180,13 @@ class _ClaimLoss:
         if said.ndim == 4:  # of pixels, claims say all
             return said.new_zeros(())
         absent = torch.ones_like(said[:, :-1])
-        known = objects.label.clamp_min(0)
-        absent = absent.scatter(1, known, (objects.label < 0).to(said))
+        label = objects.label.clamp_min(0)
+        absent = absent.scatter(1, label, (objects.label < 0).to(said))
         return (functional.softplus(said[:, :-1] - cut) * absent).sum(1).mean()
 
     @torch.no_grad()
     def score(self, net: nn.Module, valid: Images) -> float:
-        """The loss on validation claims: half unchanged, half the worst of a few draws."""
+        """The loss on validation claims: half unchanged, half the worst of the draws."""
         claims = Claims.of(valid, self.model.device)
         assert claims is not None
         objects = _Objects.of(valid, self.model.device)

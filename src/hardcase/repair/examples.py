@@ -1,4 +1,4 @@
-"""Pictures of a repair: what the network before misread and the repaired one reads.
+"""Pictures of a repair: images that the network misread before the repair and reads after it.
 
 They are images of the validation part: none of the proof is ever shown, and none was learned from.
 """

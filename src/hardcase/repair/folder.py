@@ -19,7 +19,7 @@ from hardcase.claims.subjects import Flattened
 from hardcase.conditions import Conditions
 from hardcase.conditions.box import conditions_digest
 from hardcase.environment import VERSION
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.adapters import Adapted
 from hardcase.models.load import WHOLE
 from hardcase.models.subject import Subject
@@ -51,20 +51,20 @@ PARTS = {
     "elsewhere": "conditions and corruptions that were not trained on",
     "class": "each class",
 }
-"""Tables of the page after the one that decides, by the groups of their rows."""
+"""Tables of the page after the deciding table, by the groups of their rows."""
 
 
 def repairable(model: Model) -> Subject:
     """Return the model, if it can learn and its weights can be written."""
     if not isinstance(model, Subject) or model.offers != "gradients":
-        raise Problem(
+        raise HardcaseError(
             f"model {model.name} offers {model.offers} and no gradients, so it cannot be trained.",
             fix="the network itself: file.py:factory, weights@file.py:factory, zoo:NAME",
         )
     stored_module = "@" not in model.name and model.name.partition("?")[0].endswith(WHOLE)
     net = own_network(model.net)
     if stored_module or isinstance(net, torch.jit.ScriptModule | torch.fx.GraphModule):
-        raise Problem(
+        raise HardcaseError(
             f"model {model.name} has no code: its weights cannot be written back.",
             fix="weights.safetensors@file.py:factory, with the code that made it",
         )
@@ -76,13 +76,13 @@ def repairable(model: Model) -> Subject:
         or value.is_quantized
     ]
     if odd:
-        raise Problem(
+        raise HardcaseError(
             f"model {model.name} keeps {odd[0]}, which is no plain tensor: its weights cannot be"
             " written back as safetensors.",
             fix="plain tensors in its state_dict: no extra state, no sparse or quantised weights",
         )
     if model.uncopied:
-        raise Problem(
+        raise HardcaseError(
             f"model {model.name} cannot be copied ({model.uncopied}), so it cannot be trained.",
             fix="a factory without locks, sockets and open files",
         )
@@ -119,7 +119,9 @@ def write_weights(
     write_atomically(path, save(state))
     digest = digest_tensors(state)
     if digest_tensors(load_file(path)) != digest:
-        raise Problem(f"{path} does not read back as it was written.", fix="another --out folder")
+        raise HardcaseError(
+            f"{path} does not read back as it was written.", fix="another --out folder"
+        )
     name = repaired_name(subject.name, path)
     card = {
         "schema": 1,
@@ -159,7 +161,7 @@ def repair_page(record: Mapping[str, Any], examples: Sequence[RepairedExample]) 
         record=record,
         word=word,
         sentence=sentence,
-        parts=[(title, found) for title, found in parts if found],
+        parts=[(title, part) for title, part in parts if part],
         examples=examples,
     )
 
@@ -181,7 +183,7 @@ class StoredRepair:
         """Return the repair of a folder, if record and weights are what was written.
 
         Raises:
-            Problem: If anything was changed, is missing, or is no repair.
+            HardcaseError: If anything was changed, is missing, or is no repair.
         """
         from safetensors import SafetensorError
         from safetensors.torch import load
@@ -194,38 +196,38 @@ class StoredRepair:
             expected = str(record["weights"])
             _ = str(record["parents"]["hash"]), str(record["verdict"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise Problem(f"{folder / RECORD} cannot be read: {error}", fix=again) from error
+            raise HardcaseError(f"{folder / RECORD} cannot be read: {error}", fix=again) from error
         if not sound:
-            raise Problem(f"{folder / RECORD} is not what was written.", fix=again)
+            raise HardcaseError(f"{folder / RECORD} is not what was written.", fix=again)
         path = folder / WEIGHTS
         try:
-            found = digest_tensors(load(path.read_bytes()))
+            digest = digest_tensors(load(path.read_bytes()))
         except (OSError, SafetensorError, ValueError) as error:
-            raise Problem(
+            raise HardcaseError(
                 f"the repaired weights {path} cannot be read: {error}", fix=again
             ) from error
-        if found != expected:
-            raise Problem(
+        if digest != expected:
+            raise HardcaseError(
                 f"{path} is not the network that was proved.",
-                f"The proof is of weights {expected}, the file holds {found}.",
+                f"The proof is of weights {expected}, the file holds {digest}.",
                 fix=again,
             )
         return StoredRepair(record, rows)
 
     def require_parent(self, run: Run) -> None:
-        """Refuse a run of another network than the repaired one, or of other conditions."""
+        """Refuse a run of another network than the repaired network, or of other conditions."""
         then = Identity.from_json(run.record.get("identity"))
         if then is None or then.parts.get("model") != str(self.record["parents"]["hash"]):
-            raise Problem(
+            raise HardcaseError(
                 f"the repair is of another network than that of {run.folder}.",
                 fix="--repaired-from with the run of the network that was repaired",
             )
         declared = run.record.get("conditions")
         if declared is None:
-            raise Problem(f"{run.folder} was measured without declared conditions.")
+            raise HardcaseError(f"{run.folder} was measured without declared conditions.")
         shape = tuple(run.record["shape"])
         if conditions_digest(Conditions.load(declared), shape) != self.record["conditions_digest"]:
-            raise Problem(
+            raise HardcaseError(
                 f"the repair was proved under other conditions than those of {run.folder}.",
                 fix="hardcase repair RUN without --conditions",
             )
@@ -239,24 +241,24 @@ def repair_checks(folder: Path, before: Run, limits: GateLimits) -> list[Check]:
         folder: The folder of the repair.
         before: A verified run of the network before.
         limits: The project's limits. Without a margin among them it is what the images can show.
-            A margin that was given to the repair itself never counts, unless it is the stricter.
+            The margin of the repair itself never counts, unless it is the stricter.
 
     Raises:
-        Problem: If the folder is not what was written, or of another network or conditions.
+        HardcaseError: If the folder is not what was written, or of another network or conditions.
     """
     require_believable(before)
     stored = StoredRepair.read(folder)
     stored.require_parent(before)
     margin = limits.margin if "margin" in limits.model_fields_set else None
-    found = [_check(row, margin) for row in stored.rows if not row.informs]
+    checks = [_check(row, margin) for row in stored.rows if not row.informs]
     if stored.record["verdict"] == "inconclusive":
         text = "the proof of the repair was inconclusive"
-        found.append(Check("proof", "inconclusive", text, "more images: a larger test split"))
+        checks.append(Check("proof", "inconclusive", text, "more images: a larger test split"))
     if limits.any or limits.conditions is not None:
         text = "the declared limits were not measured of the repaired network"
         measured = f"hardcase run --model {stored.record['model']} ..., then hardcase gate of it"
-        found.append(Check("limits", "inconclusive", text, measured))
-    return found
+        checks.append(Check("limits", "inconclusive", text, measured))
+    return checks
 
 
 def _check(row: ProofRow, margin: float | None) -> Check:
@@ -277,12 +279,12 @@ def _check(row: ProofRow, margin: float | None) -> Check:
     return _told(held, outcome, f"margin {100 * held.margin:.1f} pp")
 
 
-def _told(row: ProofRow, said: Outcome, limit: str) -> Check:
+def _told(row: ProofRow, outcome: Outcome, limit: str) -> Check:
     text = f"{row.group}, {row.name}: {row.in_points()} over {row.units:,} images; {limit}"
     decide = ""
-    if said == "inconclusive":
+    if outcome == "inconclusive":
         wanted = "more images"
         if row.needed is not None:
             wanted = str(ImagesNeeded(row.needed, row.at_least))
         decide = f"a larger test split: {wanted}"
-    return Check(f"{row.group}: {row.name}", said, text, decide, limit=row.margin)
+    return Check(f"{row.group}: {row.name}", outcome, text, decide, limit=row.margin)

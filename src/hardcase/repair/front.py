@@ -19,7 +19,7 @@ from hardcase.conditions import ConditionBox, Conditions, condition_box
 from hardcase.conditions.declared import usual_profile
 from hardcase.data.files import Bytes, ImageSet, LabelledSet, Stream
 from hardcase.data.sources import images_of, is_lazy, large, load, stream_of
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.health import answers
 from hardcase.models.load import Loading, load_model, model_of
 from hardcase.models.names import aligned
@@ -95,7 +95,7 @@ def repair(
     outside: Mapping[str, Any] | None = None,
     added: Images | None = None,
     device: str = "auto",
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> RepairResult:
     """Train a network on under declared conditions, write its weights, and prove the repair.
 
@@ -103,24 +103,25 @@ def repair(
         subject: The network, a `torch.nn.Module` or `hc.Subject`, or a name as ``--model`` takes
             it.
         data: Training images in any form that `hc.run` takes, or a name as ``--data`` takes it.
-        out: A new folder; one in which a repair was stopped goes on.
+        out: A new folder, or that of an interrupted repair, which continues.
         test: Images to prove it on; by default the test split of named data.
         conditions: A profile, a file, a table of ranges, `hc.Conditions`; None: the usual profile
             of such images.
         recipe: How it is trained; `RepairRecipe()` by default.
         proof: ``quick``, ``usual``, ``full``, with numbers that differ
             (``usual:images=200,attack.restarts=10``), or a `ProofSize`.
-        margin: By how much nothing may be worse; None: what so many images can show.
+        margin: The largest allowed loss in any figure; None: what this number of images can show.
         outside: Images of other data with the same classes, by name.
         added: Images that are added to the training images, such as findings.
         device: Where it computes, if the network is named.
-        say: Told how it goes; logged by default.
+        log: Called with lines on the progress; logged by default.
 
     Returns:
         The repaired network with its proof.
 
     Raises:
-        Problem: If the network cannot learn or be written, or there is nothing to prove it on.
+        HardcaseError: If the network cannot learn or be written, or no images are left for a
+            proof.
 
     Example:
         >>> import tempfile
@@ -140,20 +141,20 @@ def repair(
     """
     recipe = recipe or RepairRecipe()
     train, unseen = _images(data, test)
-    some = sample_of(unseen)
-    if Claims.of(some) is not None:
-        model: Model = claim_model(subject, task_of_seeds(some), unseen.classes)
+    sampled = sample_of(unseen)
+    if Claims.of(sampled) is not None:
+        model: Model = claim_model(subject, task_of_seeds(sampled), unseen.classes)
     elif isinstance(subject, str):
         learns = subject.startswith("zoo:")  # from all of them
-        outside_images, known = (
-            one.images() if learns else sample_of(one) for one in (train, unseen)
+        outside_images, seen_before = (
+            labelled.images() if learns else sample_of(labelled) for labelled in (train, unseen)
         )
         how = Loading(
-            train=outside_images, test=known, device=usable_device(device), seed=recipe.seed
+            train=outside_images, test=seen_before, device=usable_device(device), seed=recipe.seed
         )
         model = load_model(subject, how)
     else:
-        model = model_of(subject, some)
+        model = model_of(subject, sampled)
     names = tuple(getattr(model, "class_names", ()))
     if names:
         train, unseen = aligned(train, names), aligned(unseen, names)
@@ -172,7 +173,7 @@ def repair(
         margin=margin,
         outside=others,
         added=added,
-        say=say or _log.info,
+        log=log or _log.info,
     )
 
 
@@ -182,7 +183,7 @@ def _images(data: Any, test: Any) -> tuple[ImageSet, ImageSet]:
         unseen = _split(data, "test") if test is None else _given(test)
         return _split(data, "train"), unseen
     if test is None:
-        raise Problem(
+        raise HardcaseError(
             "there are training images but none to prove a repair on.",
             "A proof needs images that took no part in the training.",
             fix="hc.repair(net, train, test=test, ...)",
@@ -216,27 +217,27 @@ def repair_network(
     added: Images | None = None,
     carried: Images | None = None,
     about: Mapping[str, Any] | None = None,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> RepairResult:
     """As `repair`, of ingredients that are objects."""
     began = monotonic()
     size = proof_size(proof)
     if margin is not None and not 0 <= margin < 1:
-        raise Problem(f"a margin of {margin} is no share.", fix="--margin 0.01")
+        raise HardcaseError(f"a margin of {margin} is no share.", fix="--margin 0.01")
     subject = repairable(model.model if isinstance(model, ClaimModel) else model)
     unseen = held_apart(train, test)
     _check_classes(model, train, unseen)
     learn, valid = split_validation(train, recipe)
     if conditions is None:
         conditions = usual_profile(train.shape)
-        say(f"conditions: {conditions}, the usual ones of such images")
+        log(f"conditions: {conditions}, the usual ones of such images")
     declared = conditions_of(conditions)
     box = condition_box(declared, train.shape)
     _open(folder)
     with locked(folder):
         how: dict[str, Any] = {"seed": recipe.seed, "outside": outside}
-        before = measure_before(model, unseen, box, size, margin=margin, say=say, **how)
-        trained = _trained(model, subject, learn, valid, box, recipe, added, folder, say)
+        before = measure_before(model, unseen, box, size, margin=margin, log=log, **how)
+        trained = _trained(model, subject, learn, valid, box, recipe, added, folder, log)
         facts = {
             "data": {"train": train.name, "hash": train.hash, "images": len(learn)},
             "conditions": declared.to_record(),
@@ -247,7 +248,7 @@ def repair_network(
         after = with_network(subject, trained, name)
         # asked as the one before is
         repaired = model.around(after) if isinstance(model, ClaimModel) else after
-        shown = prove(before, (model, repaired), box, size, say=say, **how)
+        shown = prove(before, (model, repaired), box, size, log=log, **how)
         if carried is not None and len(carried):
             shown = replace(shown, rows=(*shown.rows, _carried_row(model, repaired, carried)))
         record = {
@@ -280,19 +281,19 @@ def _trained(
     recipe: RepairRecipe,
     added: Images | None,
     folder: Path,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Trained:
     """The network trained on, or as far as the folder says that it was."""
     if isinstance(model, ClaimModel):
-        return train_on_claims(model, learn.images(), valid, box, recipe, say=say)
+        return train_on_claims(model, learn.images(), valid, box, recipe, log=log)
     images = learn if added is None else joined_images(learn, added)
-    return train_on(subject, images, valid, box, recipe, kept=folder, say=say)
+    return train_on(subject, images, valid, box, recipe, kept=folder, log=log)
 
 
 def _open(folder: Path) -> None:
-    """A new folder, or one in which a repair was stopped."""
+    """A new folder, or that of an interrupted repair."""
     if (folder / RECORD).exists():
-        raise Problem(f"{folder} holds a repair already.", fix="another --out folder")
+        raise HardcaseError(f"{folder} holds a repair already.", fix="another --out folder")
     if not (folder / STATE).exists():
         refuse_used(folder)
     make_folder(folder)
@@ -301,21 +302,21 @@ def _open(folder: Path) -> None:
 def held_apart(train: ImageSet, test: ImageSet) -> ImageSet:
     """Return the test images that are no training images."""
     if len(train) < FEWEST:
-        raise Problem(
+        raise HardcaseError(
             f"{train.name} has {len(train)} training images; a repair needs {FEWEST} or more.",
             fix="data with a training split: folders train and test, or both splits of a data set",
         )
     if train.shape != test.shape:
-        raise Problem(
+        raise HardcaseError(
             f"training images are {train.shape}, those of the proof {test.shape}.",
             fix="folder:PATH?resize=224 for both",
         )
-    known = set(_contents(train))
-    rows = [i for i, one in enumerate(_contents(test)) if one not in known]
+    contents = set(_contents(train))
+    rows = [i for i, content in enumerate(_contents(test)) if content not in contents]
     if len(rows) < len(test):
         _log.warning("%d test images are training images; left out", len(test) - len(rows))
     if not rows:
-        raise Problem(
+        raise HardcaseError(
             "no image is left to prove a repair on: all are training images or images of the run.",
             "A run of 100 test images or more reserves half of them for that.",
             fix="more test images in a split of their own, or hardcase run ... --method none",
@@ -324,15 +325,15 @@ def held_apart(train: ImageSet, test: ImageSet) -> ImageSet:
 
 
 def _contents(images: ImageSet) -> list[int]:
-    """A number for the content of every image, a few of which are in memory at a time."""
-    return [one for part in images.shards(SHARD) for one in fingerprints(part.x).tolist()]
+    """A hash of the content of every image; only a shard is in memory at a time."""
+    return [content for part in images.shards(SHARD) for content in fingerprints(part.x).tolist()]
 
 
 def _check_classes(subject: Model, train: ImageSet, test: ImageSet) -> None:
     outputs = answers(subject, test.first(1).images()).shape[1]
     highest = max(int(train.y.max()), int(test.y.max()))
     if highest >= outputs:
-        raise Problem(
+        raise HardcaseError(
             f"model {subject.name} has {outputs} outputs; the labels go to {highest}, for"
             f" {len(train.classes)} classes.",
             fix="a network with an output for each class of the data",
@@ -368,25 +369,25 @@ def with_network(subject: Subject, trained: Trained, name: str) -> Subject:
     )
 
 
-def joined_images(one: LabelledSet, two: Images) -> LabelledSet:
-    """Return two sets of images as one, those of the second renamed."""
-    added = tuple(f"added/{name}" for name in two.id)
-    y = torch.cat([one.y, two.y])
+def joined_images(one: LabelledSet, second: Images) -> LabelledSet:
+    """Return the union of two sets of images, those of the second renamed."""
+    added = tuple(f"added/{name}" for name in second.id)
+    y = torch.cat([one.y, second.y])
     if isinstance(one, Images):
-        return replace(one, x=torch.cat([one.x, two.x]), y=y, id=(*one.id, *added), context={})
+        return replace(one, x=torch.cat([one.x, second.x]), y=y, id=(*one.id, *added), context={})
     first = one
     end = int(one.rows.max()) + 1  # rows of the second follow those of the first's source
 
     def read(row: int) -> Bytes:
         if row < end:
             return first.read(row)
-        image: Bytes = two.x[row - end].permute(1, 2, 0).squeeze(2).numpy()
+        image: Bytes = second.x[row - end].permute(1, 2, 0).squeeze(2).numpy()
         return image
 
     def name(row: int) -> str:
         return first.names(row) if row < end else added[row - end]
 
-    rows = torch.cat([one.rows, end + torch.arange(len(two))])
+    rows = torch.cat([one.rows, end + torch.arange(len(second))])
     return replace(one, read=read, rows=rows, y=y, names=name, _seen={})
 
 
@@ -403,10 +404,12 @@ def stored_failures(run: Run, like: ImageSet) -> Images:
         if row["kind"] == "label" and (row["witnessed"] or not witnessed)
     ]
     if not rows:
-        raise Problem(f"{run.folder} holds no label failures to learn from or to measure with.")
+        raise HardcaseError(
+            f"{run.folder} holds no label failures to learn from or to measure with."
+        )
     x = run.images([i for i, _ in rows])
     if x.shape[1:] != like.shape:
-        raise Problem(
+        raise HardcaseError(
             f"{run.folder} holds images of shape {tuple(x.shape[1:])}, the training data"
             f" {like.shape}."
         )

@@ -1,4 +1,4 @@
-"""The worst of several random conditions for each image: in any training loop, or as folders."""
+"""The worst of random conditions for each image: in any training loop, or as folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn import functional
 from hardcase.cache import make_folder
 from hardcase.conditions import ConditionBox, Conditions, condition_box
 from hardcase.conditions.box import ConditionDraws
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import in_evaluation_mode
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.files import checked_json
@@ -24,7 +24,7 @@ from hardcase.tensors import chunks, encode_all, from_bytes, margin, to_bytes, t
 from hardcase.types import ClassNames, Feedback, Images, Model, Seeds, Targets
 
 __all__ = [
-    "Hardest",
+    "WorstOfK",
     "climb",
     "conditions_of",
     "export_hardest",
@@ -43,10 +43,10 @@ Logits = Callable[[Tensor], Tensor]
 """Images in [0, 1] to logits."""
 
 
-class Hardest:
+class WorstOfK:
     """Replace part of a batch by the samples of declared conditions that the model likes least.
 
-    For each of those images several conditions are drawn and rendered at once, and the draw with
+    For each of those images `draws` conditions are drawn and rendered at once, and the draw with
     the largest loss is returned. Gradients do not flow through it. The same seed and the same
     order of batches give the same images.
 
@@ -64,7 +64,7 @@ class Hardest:
         >>> import torch
         >>> import hardcase as hc
         >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
-        >>> hard = hc.Hardest(net, {"rotation": "±8 deg"}, draws=4)
+        >>> hard = hc.WorstOfK(net, {"rotation": "±8 deg"}, draws=4)
         >>> x = torch.rand(8, 1, 28, 28)
         >>> changed = hard(x, torch.arange(8))
         >>> torch.equal(changed[4:], x[4:]), torch.equal(changed[:4], x[:4])
@@ -84,8 +84,8 @@ class Hardest:
         seed: int = 0,
     ) -> None:
         if draws < 1 or not 0 < share <= 1 or steps < 0:
-            raise Problem(
-                f"{draws} draws of {share:.0%} of a batch with {steps} steps are not possible.",
+            raise HardcaseError(
+                f"draws={draws}, share={share:g}, steps={steps} are not possible.",
                 fix="draws=4, share=0.5, steps=0",
             )
         self.model = model
@@ -121,7 +121,7 @@ class Hardest:
 
         with in_evaluation_mode(self.model), torch.no_grad():
             pixels = (x[:count].detach() * std + mean).float().clamp(0, 1)
-            found = hardest_rows(
+            worst = hardest_rows(
                 logits,
                 self._boxes[shape],
                 pixels,
@@ -131,10 +131,11 @@ class Hardest:
                 steps=self.steps,
                 seed=self.seed,
             )
-        return torch.cat([((found.to(x.dtype) - mean) / std), x[count:]])
+        return torch.cat([((worst.to(x.dtype) - mean) / std), x[count:]])
 
     def collate(self, rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
-        """A ``collate_fn`` for a `DataLoader` without worker processes: the batch, made harder.
+        """A ``collate_fn`` for a `DataLoader` without worker processes: the batch with its worst
+        samples.
 
         Args:
             rows: Pairs of an image and its label.
@@ -142,7 +143,7 @@ class Hardest:
         from torch.utils.data import default_collate, get_worker_info
 
         if get_worker_info() is not None:
-            raise Problem(
+            raise HardcaseError(
                 "a worker process of a DataLoader has a copy of the model that learns nothing.",
                 fix="DataLoader(..., num_workers=0), or x = hard(x, y) inside the loop",
             )
@@ -155,7 +156,7 @@ class Hardest:
         return {"seen": self.seen}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on where `state_dict` was taken."""
+        """Continue from a `state_dict`."""
         self.seen = int(state["seen"])
 
 
@@ -173,7 +174,7 @@ def render_draws(
     seed: int,
     name: str = "hardest",
 ) -> tuple[Float[Tensor, "n k c h w"], ConditionDraws]:
-    """Render several random conditions of each image, all at once on the images' device.
+    """Render `draws` random conditions of each image, all at once on the images' device.
 
     Returns the images, as many per original as were drawn, and what was drawn.
     """
@@ -212,11 +213,11 @@ def hardest_rows(
     seed: int,
 ) -> Float[Tensor, "n c h w"]:
     """Return the worst draw of each image, `steps` of gradient ascent further."""
-    made, drawn = render_draws(box, x, keys, draws, seed=seed)
+    images, drawn = render_draws(box, x, keys, draws, seed=seed)
     rows = torch.arange(len(x), device=x.device)
-    best = worst_rows(logits, made, y)
+    best = worst_rows(logits, images, y)
     if steps == 0:
-        return made[rows, best]
+        return images[rows, best]
     origin = seeds_at(x, y, drawn.z[rows, best], drawn.pattern[rows, best])
     z = climb(logits, box, origin, steps=steps)
     return to_grid(box.decode(z, origin))
@@ -267,13 +268,13 @@ class _BatchEvaluator:
         with torch.enable_grad():
             code = self.box.project(z.detach(), origin).requires_grad_()
             lead = margin(self.logits(to_grid(self.box.decode(code, origin))), origin.y)
-            (slope,) = torch.autograd.grad(lead.sum(), code)
+            (gradient,) = torch.autograd.grad(lead.sum(), code)
         lead = lead.detach()
         failed = ~(lead <= 0)  # answers that are no numbers fail, and lead nowhere
-        slope = slope.nan_to_num(0.0, 0.0, 0.0)
+        gradient = gradient.nan_to_num(0.0, 0.0, 0.0)
         none = torch.zeros_like(lead)
         evaluated = torch.ones_like(failed)
-        return Feedback(code.detach(), lead, failed, origin.y, none, evaluated), slope
+        return Feedback(code.detach(), lead, failed, origin.y, none, evaluated), gradient
 
     def choose(self, rows: Int[Tensor, " m"], following: Targets | None = None) -> Targets:
         return {}  # no guide steers a training batch
@@ -303,7 +304,7 @@ def export_hardest(
     and ``card.json``. Draws follow from the original and the names of the images.
     """
     if model.offers == "label":
-        raise Problem(
+        raise HardcaseError(
             f"model {model.name} tells labels alone: no draw is harder than another.",
             fix="a model that offers scores",
         )
@@ -339,7 +340,7 @@ def export_hardest(
 def _worst_draws(
     model: Model, images: Images, conditions: Conditions, draws: int, seed: int
 ) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """What is known of the worst draw of each image, and the draw as a PNG."""
+    """The figures of the worst draw of each image, and the draw as a PNG."""
     box = condition_box(conditions, images.shape)
     batch = max(1, NUMBERS // (draws * images.x[:1].numel()))
     for part in chunks(len(images), min(batch, 128)):
@@ -352,7 +353,9 @@ def _worst_draws(
         logits = model(hard).logits
         sure = logits.softmax(1).amax(1).tolist()
         words = box.words(drawn.z[rows, best])
-        said = zip(images.id[part], y.tolist(), logits.argmax(1).tolist(), sure, words, strict=True)
-        for facts, data in zip(said, encode_all(to_bytes(hard).cpu()), strict=True):
+        answers = zip(
+            images.id[part], y.tolist(), logits.argmax(1).tolist(), sure, words, strict=True
+        )
+        for facts, data in zip(answers, encode_all(to_bytes(hard).cpu()), strict=True):
             names = ("id", "expected", "predicted", "confidence", "changed")
             yield dict(zip(names, facts, strict=True)), data

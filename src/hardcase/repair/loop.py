@@ -1,8 +1,8 @@
-"""Training on from a network with the search inside the loop, one kept epoch after the other.
+"""Training on from a network with the search inside the loop; each epoch is stored.
 
-What is chosen and kept are weights averaged over about an epoch.
+Candidates are weights averaged over about an epoch.
 Order, draws and dropout of an epoch follow from the seed and its number alone, so a training that
-was killed goes on from the last whole epoch and ends with the same weights.
+was killed continues from the last complete epoch and ends with the same weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.nn import functional
 from hardcase.cache import write_atomically
 from hardcase.conditions import ConditionBox
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import Subject, as_logits, in_evaluation_mode, prepared
 from hardcase.randomness import named_randomness, stream
 from hardcase.repair.hardest import hardest_rows, render_draws, worst_rows
@@ -39,7 +39,7 @@ __all__ = ["RATES", "Learner", "RepairRecipe", "Source", "Trained", "condition_s
 _log = logging.getLogger(__name__)
 
 RATES = (3e-3, 1e-3, 3e-4)
-"""Learning rates of which the validation part chooses one."""
+"""Learning rates among which the validation part chooses."""
 TRIAL = 100
 """Steps after which they are compared."""
 JUDGED = 4
@@ -52,7 +52,7 @@ STATE = "training.safetensors"
 
 Source = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor, Tensor], Tensor]
 """Changed images (n, k, c, h, w) of (logits of images, images, labels, a key for each image)."""
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,7 @@ class RepairRecipe:
     Args:
         epochs: Passes over the training images, at most.
         batch: Images in each step.
-        rate: The largest learning rate of Adam; None: one of `RATES`, chosen on the validation
-            part.
+        rate: The largest learning rate of Adam; None: chosen from `RATES` on the validation part.
         draws: Draws of the conditions per changed image, of which the worst is learned from; 0:
             nothing is changed, which is training on for more epochs.
         steps: Gradient steps on the code from the worst draw, until it fails; with ``draws=1,
@@ -88,10 +87,10 @@ class RepairRecipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        whole = self.epochs >= 1 and self.batch >= 1 and min(self.draws, self.steps) >= 0
+        valid = self.epochs >= 1 and self.batch >= 1 and min(self.draws, self.steps) >= 0
         parts = 0 < self.share <= 1 and 0 < self.validation < 1 and self.consistency >= 0
-        if not whole or not parts or (self.rate is not None and not 0 < self.rate < math.inf):
-            raise Problem(
+        if not valid or not parts or (self.rate is not None and not 0 < self.rate < math.inf):
+            raise HardcaseError(
                 f"nothing can be trained by {self}.",
                 fix="epochs and batch from 1 on, shares between 0 and 1, a positive rate",
             )
@@ -99,7 +98,7 @@ class RepairRecipe:
 
 @dataclass(slots=True)
 class RepairProgress:
-    """How far a training is; `best` is the epoch whose weights are kept, 0: those from before."""
+    """How far a training is; `best` is the epoch of the best weights, 0: those before training."""
 
     rate: float = 0.0
     scores: list[float] = field(default_factory=list)
@@ -118,15 +117,15 @@ class Trained(RepairProgress):
 
     def to_json(self) -> dict[str, Any]:
         """Return what repair.json keeps."""
-        kept = {one.name: getattr(self, one.name) for one in fields(RepairProgress)}
-        del kept["over"]
-        return {**kept, "epochs": len(self.losses)}
+        entries = {field.name: getattr(self, field.name) for field in fields(RepairProgress)}
+        del entries["over"]
+        return {**entries, "epochs": len(self.losses)}
 
 
 class Learner(nn.Module):
     """A copy of a model's network that learns: images in [0, 1] to logits.
 
-    Weights that were frozen before the model was made stay frozen.
+    Weights that were frozen before the model was built stay frozen.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -174,7 +173,7 @@ def train_on(
     *,
     source: Source | None = None,
     kept: Path | None = None,
-    say: Say = lambda text: None,
+    log: Log = lambda text: None,
 ) -> Trained:
     """Train a copy of a model's network on from its weights; images in files stay there."""
     work = _Work(subject, train, valid, box, recipe, source or condition_source(box, recipe))
@@ -185,13 +184,13 @@ def train_on(
     state = _load(path, key, work)
     if state is None:
         began = time.monotonic()
-        say(f"scoring the network on {len(valid):,} images, then timing some steps of training")
+        log(f"scoring the network on {len(valid):,} images, then timing some steps of training")
         first = work.score()
-        say(work.forecast(time.monotonic() - began))
-        state = RepairProgress(scores=[first], rate=recipe.rate or work.choose_rate(say))
+        log(work.forecast(time.monotonic() - began))
+        state = RepairProgress(scores=[first], rate=recipe.rate or work.choose_rate(log))
         work.begin(state.rate)
     elif not state.over:
-        say(f"goes on after epoch {len(state.losses)}, where it was stopped")
+        log(f"goes on after epoch {len(state.losses)}, where it was stopped")
     while not state.over:
         began = time.monotonic()
         loss = work.epoch(len(state.losses))
@@ -210,7 +209,7 @@ def train_on(
             state.over = number >= recipe.epochs or number - lowest >= recipe.patience
         state.seconds += time.monotonic() - began
         if not state.notes:
-            say(
+            log(
                 f"epoch {len(state.losses)} of {recipe.epochs}: validation score"
                 f" {state.scores[-1]:.4f} (before {state.scores[0]:.4f})"
             )
@@ -221,10 +220,10 @@ def train_on(
 
 
 def _not_finite(state: RepairProgress, loss: float) -> None:
-    """Stop at the last good epoch; without one there is nothing to keep."""
+    """Stop at the last good epoch; without any there is no result."""
     number = len(state.losses) + 1
     if number == 1:
-        raise Problem(
+        raise HardcaseError(
             f"the loss became {loss} in the first epoch at rate {state.rate:g}.",
             "Weights that are not numbers answer nothing; nothing was kept.",
             fix="a smaller --rate; and look for images or labels that are not numbers",
@@ -249,7 +248,7 @@ class _Work:
         self.device = subject.device
         self.net = Learner(subject)
         if not self.net.learnable():
-            raise Problem(
+            raise HardcaseError(
                 f"all weights of model {subject.name} are frozen, so nothing can be learned.",
                 fix="net.requires_grad_(True) in the factory",
             )
@@ -262,8 +261,8 @@ class _Work:
         self.inside = len(train) // self.batch
         self.changed = max(1, round(recipe.share * self.batch)) if source else 0
         batch_norm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-        if self.batch < 2 and any(isinstance(one, batch_norm) for one in self.net.modules()):
-            raise Problem(
+        if self.batch < 2 and any(isinstance(module, batch_norm) for module in self.net.modules()):
+            raise HardcaseError(
                 f"model {subject.name} has batch normalisation, which learns nothing from batches"
                 " of one.",
                 f"There are {len(self.y)} training images, {self.batch} in each step.",
@@ -285,7 +284,8 @@ class _Work:
         self.noise = torch.Generator(self.device)
 
     def forecast(self, scoring: float) -> str:
-        """Return how long the training takes and how much memory, by a few steps on the side."""
+        """Return how long the training takes and how much memory, by timed steps, which are then
+        undone."""
         before = _weights(self.nets)
         paces = list[float]()
         began = time.monotonic()
@@ -311,28 +311,28 @@ class _Work:
             f" {self.inside} steps, and {memory / 2**30:.1f} GB of memory on {self.device}"
         )
 
-    def choose_rate(self, say: Say) -> float:
-        """Return the rate with the lowest validation score after a few steps from here."""
+    def choose_rate(self, log: Log) -> float:
+        """Return the rate with the lowest validation score after `TRIAL` steps from here."""
         before = _weights(self.nets)
         scores = dict[float, float]()
         for rate in RATES:
-            say(f"trying the learning rate {rate:g} for {min(TRIAL, self.inside)} steps")
+            log(f"trying the learning rate {rate:g} for {min(TRIAL, self.inside)} steps")
             self.begin(rate)
             loss = self.epoch(0, most=TRIAL)
             score = self.score() if math.isfinite(loss) else math.inf
             scores[rate] = score if math.isfinite(score) else math.inf
             _write(self.nets, before)
         best = min(scores, key=scores.__getitem__)
-        say("validation score by rate: " + ", ".join(f"{r:g}: {s:.4f}" for r, s in scores.items()))
+        log("validation score by rate: " + ", ".join(f"{r:g}: {s:.4f}" for r, s in scores.items()))
         if math.isinf(scores[best]):
-            raise Problem(
+            raise HardcaseError(
                 f"the loss is no number at any of the rates {', '.join(map(str, RATES))}.",
                 fix="a smaller --rate; and look for images or labels that are not numbers",
             )
         return best
 
     def epoch(self, number: int, most: int = 0) -> float:
-        """One pass over the training images, or `most` steps of it; the mean loss.
+        """A pass over the training images, or `most` steps of it; the mean loss.
 
         The learning rate falls along a cosine over all epochs, or over `most` steps.
         """
@@ -363,9 +363,9 @@ class _Work:
             keys = hard.flatten() + number * len(self.y)
             with in_evaluation_mode(self.net), torch.no_grad(), self._precision():
                 first = clean[:, : self.changed].flatten(0, 1)
-                made = self.source(self.net, first, self.y[hard.flatten()], keys)
-            made = made.reshape(len(chosen), -1, *clean.shape[2:])
-            yield from zip(torch.cat([clean, made], 1), self.y[chosen])
+                changed = self.source(self.net, first, self.y[hard.flatten()], keys)
+            changed = changed.reshape(len(chosen), -1, *clean.shape[2:])
+            yield from zip(torch.cat([clean, changed], 1), self.y[chosen])
 
     def _pixels(self, rows: Int[Tensor, "s b"]) -> UInt8[Tensor, "s b c h w"]:
         """The training images of these rows, on the device."""
@@ -381,7 +381,7 @@ class _Work:
         return max(1, min(AHEAD, NUMBERS // numbers))
 
     def _take(self, batch: tuple[Tensor, Tensor], done: float) -> Tensor:
-        """One step of the optimiser; the loss stays on the device."""
+        """A step of the optimiser; the loss stays on the device."""
         rate = self.rate * SCHEDULES["cosine"](min(done, 1.0))
         for group in self.optimiser.param_groups:
             group["lr"] = rate
@@ -411,8 +411,8 @@ class _Work:
         loss = functional.cross_entropy(learned, labels)
         if self.recipe.consistency:
             aim = logits[: self.changed].detach().softmax(1)
-            given = logits[self.batch :].log_softmax(1)
-            divergence = functional.kl_div(given, aim, reduction="batchmean")
+            targets = logits[self.batch :].log_softmax(1)
+            divergence = functional.kl_div(targets, aim, reduction="batchmean")
             loss = loss + self.recipe.consistency * self.recipe.share * divergence
         return loss
 
@@ -422,7 +422,7 @@ class _Work:
     def score(self) -> float:
         """Return what rate and epoch are chosen by: half unmodified images, half changed ones.
 
-        Without gradient steps it is the loss, of the worst of a few draws. With them it is the
+        Without gradient steps it is the loss, of the worst of the draws. With them it is the
         error after such steps, since networks that stand a search are less sure of draws; the loss
         then decides ties alone.
         """
@@ -469,11 +469,11 @@ class _Work:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all that a checkpoint keeps."""
-        found = _weights(self.nets)
+        tensors = _weights(self.nets)
         for i, weight in enumerate(self.net.learnable()):
             moments = self.optimiser.state.get(weight, {})
-            found |= {f"optimiser/{i}/{name}": value for name, value in moments.items()}
-        return {name: value.detach().cpu().contiguous() for name, value in found.items()}
+            tensors |= {f"optimiser/{i}/{name}": value for name, value in moments.items()}
+        return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
     def restore(self, tensors: Mapping[str, Tensor], rate: float) -> None:
         """Go on with what `tensors` gave."""
@@ -502,7 +502,7 @@ def _write(net: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def _save(path: Path | None, key: str, work: _Work, state: RepairProgress) -> None:
-    """Keep the state after an epoch in one safetensors file."""
+    """Store the state after an epoch in a safetensors file."""
     from safetensors.torch import save
 
     if path is not None:

@@ -1,9 +1,9 @@
-"""What one network does with each image that a repair is proved on, and how networks are attacked.
+"""The answers of a network on each image of a proof, and the attacks on networks.
 
-Every figure is a share of failures or errors per image, so that above means worse. An attack is
-several searches of the declared ranges joined, and what breaks one network is tried on the others:
-a repaired network may only hide its failures from the search that it was trained with. What an
-attack finds is a lower bound all the same, since a longer one still finds more.
+Every figure is a share of failures or errors per image, so that above means worse. An attack joins
+searches of the declared ranges, and failures of each network are tried on the others:
+a repaired network may only hide its failures from the search that it was trained with. Its result
+is a lower bound all the same, since a longer attack still finds more.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hardcase.conditions import (
 from hardcase.conditions.declared import DECLARABLE, parse_range, profile
 from hardcase.conditions.risk import SAMPLES, rows_together
 from hardcase.corruptions import CORRUPTIONS, corrupt
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.models.health import answers
 from hardcase.randomness import keys_of
 from hardcase.tensors import chunks, from_bytes, to_grid
@@ -42,7 +42,7 @@ __all__ += ["attack_all", "measure_values", "proof_queries", "proof_size"]
 __all__ += ["seconds_per_query", "untrained"]
 
 Shares = NDArray[np.float64]
-"""One number between 0 and 1 per image."""
+"""A number between 0 and 1 per image."""
 HELD = 2**28
 """Numbers of the images that prove a repair, at most: they are in memory together."""
 FEW = 16
@@ -72,7 +72,7 @@ class AttackSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofSize:
-    """How much a proof measures. The images decide; few samples of each are enough.
+    """The size of a proof. The number of images decides, so a handful of samples of each is enough.
 
     Args:
         images: Images, at most; of photographs as many as `HELD` numbers are.
@@ -100,7 +100,7 @@ SIZES: Mapping[str, ProofSize] = {
 
 
 def proof_size(given: str | ProofSize) -> ProofSize:
-    """Return a size of a proof by its name, with some of its numbers changed."""
+    """Return the size of a proof by its name, with the changes after the colon."""
     if isinstance(given, ProofSize):
         return given
     name, _, words = given.partition(":")
@@ -114,7 +114,7 @@ def proof_size(given: str | ProofSize) -> ProofSize:
         if key not in numbers | attack:
             raise choice("number of a proof", key, [*numbers, *attack])
         if not value.isdecimal() or int(value) < 1:
-            raise Problem(f"{key} of a proof is {value!r}.", fix=f"--proof {name}:{key}=10")
+            raise HardcaseError(f"{key} of a proof is {value!r}.", fix=f"--proof {name}:{key}=10")
         (numbers if key in numbers else attack)[key] = int(value)
     inner = {key.removeprefix("attack."): value for key, value in attack.items()}
     return ProofSize(**numbers, attack=AttackSize(**inner))
@@ -122,13 +122,13 @@ def proof_size(given: str | ProofSize) -> ProofSize:
 
 @dataclass(frozen=True, slots=True)
 class ProofValues:
-    """What one network does with each image.
+    """The measurements of a network on each image.
 
     Args:
         label: The classes of the images.
         clean: Whether it misreads the unmodified image.
         risk: The share of samples of the declared conditions that fail.
-        conditions: The same with one declared condition at a time.
+        conditions: The same with a single declared condition at a time.
         elsewhere: The same with conditions that were not declared.
         corruptions: The share of standard corruptions that it misreads, by family.
         outside: Whether it misreads images of other data, by its name.
@@ -154,7 +154,7 @@ class ProofValues:
 
 def untrained(trained: Conditions, shape: tuple[int, ...]) -> dict[str, Conditions]:
     """Return each condition that was not declared, alone, by its usual range."""
-    found = dict[str, Conditions]()
+    others = dict[str, Conditions]()
     usual = {
         name: declared
         for known in reversed(PROFILES)
@@ -164,15 +164,15 @@ def untrained(trained: Conditions, shape: tuple[int, ...]) -> dict[str, Conditio
         if name in trained.ranges or (row.colour and shape[0] == 1):
             continue
         if name in usual:
-            found[name] = Conditions({name: usual[name]}, name=name)
+            others[name] = Conditions({name: usual[name]}, name=name)
         elif row.unit in ("%", "deg"):
             lower = "±5" if row.least < 0 else "0..5"
-            found[name] = Conditions({name: parse_range(name, f"{lower} {row.unit}")}, name=name)
-    return found
+            others[name] = Conditions({name: parse_range(name, f"{lower} {row.unit}")}, name=name)
+    return others
 
 
 def proof_queries(box: ConditionBox, size: ProofSize) -> int:
-    """Return how many images each network is asked about for one image of a proof."""
+    """Return how many images each network classifies for an image of a proof."""
     shape = box.space.shape
     declared = box.conditions
     alone = len(declared.ranges) + len(untrained(declared, shape))
@@ -182,7 +182,7 @@ def proof_queries(box: ConditionBox, size: ProofSize) -> int:
 
 
 def seconds_per_query(model: Model, images: Images, box: ConditionBox, *, seed: int) -> float:
-    """Return how long a network takes for one sample of the declared conditions, by a few."""
+    """Return how long a network takes for a sample of the declared conditions, by timed calls."""
     sample = images.first(min(FEW, len(images)))
     measure_risk(model, sample.first(1), box, samples=1, seed=seed)  # what is slow once
     began = perf_counter()
@@ -199,7 +199,7 @@ def measure_values(
     seed: int,
     outside: Mapping[str, Images] | None = None,
 ) -> ProofValues:
-    """Measure one network on unseen images; the samples are the same for every network."""
+    """Measure a network on unseen images; the samples are the same for every network."""
     failure_table = measure_risk(model, images, box, samples=size.samples, seed=seed)
     declared = box.conditions
 
@@ -214,9 +214,12 @@ def measure_values(
         clean=failure_table.clean.double().numpy(),
         risk=failure_table.shares,
         conditions={
-            name: alone(Conditions({name: one}, name=name)) for name, one in declared.ranges.items()
+            name: alone(Conditions({name: spread}, name=name))
+            for name, spread in declared.ranges.items()
         },
-        elsewhere={name: alone(one) for name, one in untrained(declared, images.shape).items()},
+        elsewhere={
+            name: alone(spread) for name, spread in untrained(declared, images.shape).items()
+        },
         corruptions=_corruption_errors(model, images),
         outside={
             name: (answers(model, errors).argmax(1) != errors.y).double().numpy()
@@ -236,7 +239,7 @@ def _corruption_errors(model: Model, images: Images) -> dict[str, Shares]:
         return {}
     wrong = dict[str, list[Shares]]()
     claims = Claims.of(images, model.device)
-    for name, kind in ((name, one.kind) for name, one in CORRUPTIONS.items()):
+    for name, kind in ((name, corruption.kind) for name, corruption in CORRUPTIONS.items()):
         parts = list[torch.Tensor]()
         for part in chunks(len(images), min(256, rows_together(images.shape))):
             x = from_bytes(images.x[part]).to(model.device)
@@ -252,10 +255,10 @@ def _corruption_errors(model: Model, images: Images) -> dict[str, Shares]:
 
 @dataclass(frozen=True, slots=True)
 class AttackResult:
-    """What the union of all searches found for each image.
+    """The result of the union of all searches for each image.
 
     Args:
-        least: The smallest scale at which a failure is known; infinite where none is.
+        least: The smallest scale of a failure; infinite without a failure.
         half: Which images the first half of the searches had broken.
     """
 
@@ -280,39 +283,39 @@ def attack_all(
     size: AttackSize,
     *,
     seed: int,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, AttackResult]:
-    """Attack several networks on the same images, and each with what breaks the others."""
+    """Attack networks on the same images, and each with the failures of the others."""
     tables = {
         name: measure_risk(model, images, box, samples=size.samples, seed=seed + 1)
         for name, model in models.items()
     }
     least = {name: torch.full((len(images),), torch.inf) for name in models}
-    known = dict[str, WorstCase]()
+    results = dict[str, WorstCase]()
 
     def search(name: str, number: int, gradients: int, queries: int) -> None:
-        """One search, which is given the last failures of all networks."""
-        found = measure_worst(
+        """A search, which starts from the last failures of all networks."""
+        result = measure_worst(
             models[name],
             images,
             box,
             table=tables[name],
-            others=list(known.values()),
+            others=list(results.values()),
             seed=seed + number,
             gradients=gradients,
             queries=queries,
             alone=False,
         )
-        known[name] = found
-        least[name] = torch.minimum(least[name], found.least_scale.float())
+        results[name] = result
+        least[name] = torch.minimum(least[name], result.least_scale.float())
 
     half = dict[str, Tensor]()
     searches = max(size.restarts, 2)
     for number in range(searches):
         if number == searches // 2:
-            half = {name: one <= 1 for name, one in least.items()}
+            half = {name: scale <= 1 for name, scale in least.items()}
         for name in models:
-            say(f"proof: attack {number + 1} of {searches} on the network {name}")
+            log(f"proof: attack {number + 1} of {searches} on the network {name}")
             search(name, number, size.gradients, size.queries)
     for name in models:  # what the last search found in the networks after it
         search(name, 0, 1, 0)

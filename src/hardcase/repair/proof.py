@@ -3,11 +3,11 @@
 *Primary* is the failure rate under the declared conditions, image by image, after minus before. A
 network is repaired if that is certainly lower and nothing else is worse by more than a margin: the
 error on unmodified images, the mean over conditions and corruptions that were not trained on, data
-of other origin. The margins are those that so many images can show, and they are told before the
-training begins. Single conditions, corruption families and classes are many and their intervals
-hold together; one of them decides only where it is certainly worse.
+of other origin. The margins are those that the number of images can show, and they are logged
+before the training begins. Single conditions, corruption families and classes are many and their
+intervals hold together; each of them decides only where it is certainly worse.
 
-What an attack finds is a lower bound of the worst case: it is told, and decides nothing.
+The result of an attack is a lower bound of the worst case: it is reported, and decides nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ ALIKE = 0.7
 CERTAIN = NORMAL + NORMAL_POWER
 """Normal quantiles of an interval of 95 % that excludes the margin in nine of ten cases."""
 IMAGINED = 3.7
-"""What one image at the end of the range adds to a bound of `n` images, times `n`."""
+"""What an image at the end of the range adds to a bound of `n` images, times `n`."""
 WORTHWHILE = 0.25
 """Share of the failures that a repair takes away, at least: less is no reason for other weights."""
 SHIFTED = 0.01
@@ -78,7 +78,7 @@ SHIFTED = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ProofRow:
-    """One figure before and after.
+    """A figure before and after the repair.
 
     Args:
         group: ``declared``, ``elsewhere``, ``outside``, ``condition``, ``class``, ``attack`` or
@@ -121,7 +121,7 @@ class ProofRow:
 
     @property
     def informs(self) -> bool:
-        """Whether the figure is told and decides nothing."""
+        """Whether the figure is reported and decides nothing."""
         return self.group in ("attack", "stored")
 
     def with_margin(self, margin: float) -> ProofRow:
@@ -235,7 +235,7 @@ class Proof:
 
     @property
     def bound(self) -> str:
-        """What the attack found, in words; empty without one."""
+        """The result of the attack, in words; empty without an attack."""
         if not self.attacked:
             return ""
         row = self.row("worst case")
@@ -269,7 +269,7 @@ class ProofMargin(NamedTuple):
     """By how much a figure may be worse.
 
     Args:
-        held: What it is held against: what was asked for, or else what is planned.
+        held: The margin of comparison: the requested margin, or else the planned margin.
         planned: What so many images can show.
     """
 
@@ -304,7 +304,7 @@ class Before:
         images: The images of the proof.
         values: What the network does with each.
         margins: By how much each figure may be worse, by name; data of other origin by its name.
-            A part, such as a class, has the margin of its whole.
+            A part, such as a class, has the margin of the figure that it belongs to.
     """
 
     images: Images
@@ -330,7 +330,7 @@ def measure_before(
     margin: float | None,
     seed: int,
     outside: Mapping[str, Images] | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Before:
     """Measure the network before a repair, and say which margins the images can show.
 
@@ -338,17 +338,17 @@ def measure_before(
         model: The network before.
         images: Images that no training and no search saw.
         box: The declared conditions.
-        size: How much is measured.
-        margin: By how much no figure may be worse; None: what so many images can show.
+        size: The size of the proof.
+        margin: By how much no figure may be worse; None: what this number of images can show.
         seed: Everything random follows from it and from the names of the images.
         outside: Images of other origin, by name.
-        say: Told how long it takes, and what the images can show.
+        log: Called with the forecast time, and with what the images can show.
     """
     most = max(1, HELD // prod(images.shape))
     sample = images.sample(count=min(size.images, most, len(images)), seed=seed).images()
     queries = len(sample) * proof_queries(box, size)
     seconds = queries * seconds_per_query(model, sample, box, seed=seed)
-    say(
+    log(
         f"proof: {len(sample):,} images, {queries:,} queries of each network, about"
         f" {duration(seconds)} each, and an attack on both"
     )
@@ -361,7 +361,7 @@ def measure_before(
         planned = shown_margin(figure)
         margins[name] = ProofMargin(planned if margin is None else margin, planned)
     before = Before(sample, values, margins)
-    say(str(before))
+    log(str(before))
     return before
 
 
@@ -376,7 +376,7 @@ def prove(
     *,
     seed: int,
     outside: Mapping[str, Images] | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Proof:
     """Compare a network before and after its repair.
 
@@ -384,19 +384,19 @@ def prove(
         before: The network before, measured on the images of the proof.
         networks: The networks before and after.
         box: The declared conditions.
-        size: How much is measured.
+        size: The size of the proof.
         seed: Everything random follows from it and from the names of the images.
         outside: Images of other origin, by name.
-        say: Told what is being done.
+        log: Called with a line per step.
     """
     images = before.images
-    say(f"proof: measuring the repaired network on the same {len(images):,} images")
+    log(f"proof: measuring the repaired network on the same {len(images):,} images")
     after = measure_values(networks[1], images, box, size, seed=seed, outside=outside)
     rows = compare_values(before.values, after, images.classes, before.margins)
     attacked = images.first(min(size.attack.images, len(images)))
-    say(f"proof: attacking both networks on {len(attacked)} of them")
+    log(f"proof: attacking both networks on {len(attacked)} of them")
     proof = Proof(tuple(rows), len(images))
-    return _attacked(proof, networks, attacked, box, size.attack, seed, say)
+    return _attacked(proof, networks, attacked, box, size.attack, seed, log)
 
 
 def _attacked(
@@ -406,11 +406,11 @@ def _attacked(
     box: ConditionBox,
     size: AttackSize,
     seed: int,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Proof:
     """The proof with what the same attack finds in both networks."""
     named = dict(zip(("before", "after"), networks))
-    attacks = attack_all(named, images, box, size, seed=seed, say=say)
+    attacks = attack_all(named, images, box, size, seed=seed, log=log)
     least = {name: attack.least.double().clamp_max(1) for name, attack in attacks.items()}
     rows = tuple(
         _row("attack", name, figure["before"], figure["after"], ProofMargin(1.0, 1.0))
@@ -484,7 +484,7 @@ def _parts(
     classes: Sequence[str],
     margins: Mapping[str, ProofMargin],
 ) -> list[Part]:
-    """Figures of which one decides only where it is certainly worse."""
+    """Figures of which each decides only where it is certainly worse."""
     units = before.image
     parts = list[Part]()
     for name, share in before.conditions.items():
@@ -494,19 +494,19 @@ def _parts(
     for name, share in before.elsewhere.items():
         parts.append((("elsewhere", name, share, after.elsewhere[name], margins[UNTRAINED]), units))
     for name, share in before.corruptions.items():
-        told = f"{name} corruptions"
+        title = f"{name} corruptions"
         parts.append(
-            (("elsewhere", told, share, after.corruptions[name], margins[UNTRAINED]), units)
+            (("elsewhere", title, share, after.corruptions[name], margins[UNTRAINED]), units)
         )
     for label in np.unique(before.label):
         of_label = before.label == label
         within = tuple(np.asarray(units)[of_label].tolist()) if units else ()
-        for name, one, two, margin in (
+        for name, first, second, margin in (
             ("error", before.clean, after.clean, margins[UNMODIFIED]),
             (FAILURE_RATE, before.risk, after.risk, margins[FAILURE_RATE]),
         ):
-            told = f"{classes[label]}: {name}"
-            parts.append((("class", told, one[of_label], two[of_label], margin), within))
+            title = f"{classes[label]}: {name}"
+            parts.append((("class", title, first[of_label], second[of_label], margin), within))
     return parts
 
 

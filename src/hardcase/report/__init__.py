@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 if TYPE_CHECKING:
     from hardcase.runs.results import Run
@@ -28,12 +28,14 @@ def report(*runs: Run, out: str | Path | None = None, limits: GateLimits | None 
         The page.
 
     Raises:
-        Problem: If there is no run, or several without `out`.
+        HardcaseError: If there is no run, or several without `out`.
     """
     from hardcase.report.page import write
 
     if out is None and len(runs) > 1:
-        raise Problem("a report of several runs needs a folder.", fix='hc.report(a, b, out="both")')
+        raise HardcaseError(
+            "a report of several runs needs a folder.", fix='hc.report(a, b, out="both")'
+        )
     if out is None and runs:
         out = runs[0].folder / "report"
     return write(runs, Path(out or "report"), limits=limits)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hardcase.analysis.conditions import shown_samples
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.report.words import Sheet, spread, triples
 from hardcase.runs.phases import measured_rows
 from hardcase.runs.results import Run
@@ -60,7 +60,7 @@ def _misread(run: Run) -> frozenset[str]:
     """The images that the model misreads unmodified."""
     try:
         rows = measured_rows(run.store)
-    except Problem:  # a damaged table: the rest of the page can be written
+    except HardcaseError:  # a damaged table: the rest of the page can be written
         return frozenset()
     return frozenset(name for name, wrong in zip(rows.id, rows.wrong.tolist()) if wrong)
 
@@ -89,15 +89,15 @@ def large_pairs(sheet: Sheet, samples: Sequence[Failure]) -> list[Failure]:
     misread = [sample for sample in samples if sample["misread_unmodified"]]
     common = Counter(map(_pair, right))
     right.sort(key=lambda sample: -common[_pair(sample)])
-    found = [finding(sheet, row) for row in triples(sheet, 4 * PAIRS)]
-    both = [*right, *found, *misread]
+    findings = [finding(sheet, row) for row in triples(sheet, 4 * PAIRS)]
+    both = [*right, *findings, *misread]
     if sheet.run.record.get("claims"):
-        both = [*found, *right, *misread]
-    seen = set[tuple[int, int]]()
+        both = [*findings, *right, *misread]
+    shown = set[tuple[int, int]]()
     first, rest = list[Failure](), list[Failure]()
     for failure in both:
-        (rest if _pair(failure) in seen else first).append(failure)
-        seen.add(_pair(failure))
+        (rest if _pair(failure) in shown else first).append(failure)
+        shown.add(_pair(failure))
     return [*first, *rest][:PAIRS]
 
 

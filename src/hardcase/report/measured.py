@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.measured import Measured
 from hardcase.runs.phases import measured_rows
 from hardcase.runs.results import Run
@@ -30,28 +30,28 @@ def class_rates(run: Run) -> list[dict[str, Any]]:
     """
     try:
         rows = measured_rows(run.store)
-    except Problem:  # a damaged table: the rest of the page can be written
+    except HardcaseError:  # a damaged table: the rest of the page can be written
         return []
     labels = np.unique(rows.label).tolist()
     if len(labels) < 2:
         return []
-    found = [_class_rate(rows, label) for label in labels]
-    found.sort(key=lambda row: (-row["value"], row["label"]))
+    rates = [_class_rate(rows, label) for label in labels]
+    rates.sort(key=lambda row: (-row["value"], row["label"]))
     level = 1 - LEVEL / len(labels)
-    for row in found[:CLASSES_SHOWN]:
+    for row in rates[:CLASSES_SHOWN]:
         part = rows.take(rows.label == row["label"])
         bounds = bounded_mean_interval(part.shares, 0, 1, level=level, clusters=part.clusters)
         row |= {"low": bounds.low, "high": bounds.high}
         row["text"] = rate(row)
-    return found
+    return rates
 
 
 def _class_rate(rows: Measured, label: int) -> dict[str, Any]:
-    own = rows.label == label
-    value, unmodified = float(rows.shares[own].mean()), float(rows.wrong[own].mean())
+    of_class = rows.label == label
+    value, unmodified = float(rows.shares[of_class].mean()), float(rows.wrong[of_class].mean())
     return {
         "label": label,
-        "images": int(own.sum()),
+        "images": int(of_class.sum()),
         "value": value,
         "low": None,
         "high": None,

@@ -19,7 +19,7 @@ from hardcase.analysis.conditions import field_shown
 from hardcase.cache import sweep, write_atomically
 from hardcase.catalogue import bibtex, citations
 from hardcase.environment import for_people
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.held_out import held_out_in_words, independence_in_words
 from hardcase.plain import read_plain
 from hardcase.report import pictures, words
@@ -53,7 +53,7 @@ def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None
     """Write ``index.html`` and ``report.json`` about one run or several into `folder`; returns the
     page."""
     if not runs:
-        raise Problem("there is no run to report on.", fix="hardcase report RUN")
+        raise HardcaseError("there is no run to report on.", fix="hardcase report RUN")
     if folder.parent in [run.folder for run in runs]:  # what others left there may lead elsewhere
         refuse_links(folder.parent, (folder.name,))
     sweep(folder)
@@ -70,7 +70,7 @@ def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None
         HERE / "page.html",
         {name: getattr(words, name) for name in FILTERS},
         report={**report, "runs": named},
-        **{name: found.uris for name, found in drawn.items()},
+        **{name: drawings.uris for name, drawings in drawn.items()},
         sheets=[_sheet(run) for run in runs],
         charts=pictures,
     )
@@ -119,7 +119,7 @@ def _section(run: Run, count: int, limits: GateLimits | None) -> dict[str, Any]:
     sheet = Sheet(run)
     samples = failing_samples(run)
     counts = run.counts()
-    told = words.rates_of(run)
+    rates = words.rates_of(run)
     searched = run.store.searching
     field = field_shown(run)
     weak = {
@@ -146,7 +146,7 @@ def _section(run: Run, count: int, limits: GateLimits | None) -> dict[str, Any]:
         "pairs": large_pairs(sheet, samples),
         "field": None if field is None else field["sentences"],
         "weak": weak,
-        "claims": claims_section(run, sheet, told) if searched else None,
+        "claims": claims_section(run, sheet, rates) if searched else None,
         "search": search(run, sheet, counts) if searched else None,
         "check": label_check(run, counts["search_results"]),
         "map": failure_map(run) if searched else None,
@@ -166,7 +166,7 @@ def _how_to_read(run: Run) -> list[str]:
     if regression:
         beyond = f"Here: {regression['sentence']}."
     return [
-        f"A search for regressions: findings are inputs that {was}, the version before, gets right "
+        f"A search for regressions: failures are inputs that {was}, the baseline, gets right "
         f"and {run.record.get('model')} gets wrong. Two trainings of one recipe differ on such "
         "inputs too; only what exceeds the same search with the roles swapped, and with a "
         f"retraining of the old version, is a regression. {beyond}"
@@ -192,8 +192,8 @@ def _comparison(runs: Sequence[Run], sections: Sequence[Mapping[str, Any]]) -> d
     """The runs side by side, and whether they can be compared at all."""
     hashes = [run.record.get("hashes") or {} for run in runs]
     tried: dict[str, list[Any]] = {
-        "model": [known.get("model") for known in hashes],
-        "data": [known.get("data") for known in hashes],
+        "model": [hashes_of_run.get("model") for hashes_of_run in hashes],
+        "data": [hashes_of_run.get("data") for hashes_of_run in hashes],
         "images": [frozenset(run.seeds.column("id").to_pylist()) for run in runs],
         "conditions": [run.record.get("conditions_digest") for run in runs],
         "budget": [words.budget(run.record.get("budget") or {}) for run in runs],
@@ -212,7 +212,7 @@ def _comparison(runs: Sequence[Run], sections: Sequence[Mapping[str, Any]]) -> d
 
 def _compared(run: Run, section: Mapping[str, Any]) -> dict[str, Any]:
     """One line of the comparison."""
-    found = section["search"] or {}
+    search = section["search"] or {}
     plot = section["decision"]["plot"] or {"rows": []}
     rates = [row for row in plot["rows"][:2] if run.record.get("conditions")] or plot["rows"][:1]
     return {
@@ -221,7 +221,7 @@ def _compared(run: Run, section: Mapping[str, Any]) -> dict[str, Any]:
         "method": section["method"],
         "word": section["decision"]["word"],
         "rate": rates[-1]["text"] if rates else None,
-        **{name: found.get(name) for name in ("searched", "broken", "clusters", "accepted")},
+        **{name: search.get(name) for name in ("searched", "broken", "clusters", "accepted")},
     }
 
 
@@ -322,8 +322,8 @@ def label_check(run: Run, steps: Mapping[str, int | None]) -> dict[str, Any] | N
         "sentences": check_sentences(record, steps, folder=folder_as_typed(run), **about),
         "doubts": [text for text in doubts if text],
         "controls": [
-            {"kind": kind, **found}
-            for kind, found in ((judge.get("controls") or {}).get("kinds") or {}).items()
+            {"kind": kind, **control}
+            for kind, control in ((judge.get("controls") or {}).get("kinds") or {}).items()
         ],
         "people": people_said(people) if people else None,
         "samples": lost_in_words(risk) if sampled else None,
@@ -341,8 +341,8 @@ def errors(judge: Mapping[str, Any]) -> dict[str, Any] | None:
     if not measured:
         return None
     rows = [
-        {"method": name, **found}
-        for name, found in [("all", measured["label_kept"]), *measured["methods"].items()]
+        {"method": name, **measurement}
+        for name, measurement in [("all", measured["label_kept"]), *measured["methods"].items()]
     ]
     return {"rows": rows, "images": measured["images"]}
 
@@ -366,7 +366,7 @@ _SETTINGS = ("seed", "device", "threads", "keep", "bitwise", "deterministic", "c
 def reproduce(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> dict[str, Any]:
     record = run.record
     keys = list(record.get("citations") or [])
-    known = citations()
+    entries = citations()
     argv = list(record.get("argv") or [])
     if argv and Path(argv[0]).name in ("hardcase", "__main__.py"):
         argv[0] = "hardcase"  # the path of the program does not matter
@@ -383,8 +383,8 @@ def reproduce(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> dict
         "versions": {"hardcase": record.get("hardcase"), **(record.get("versions") or {})},
         "settings": {name: record[name] for name in _SETTINGS if record.get(name) is not None},
         "not_tested": _not_tested(run, skipped, sheet),
-        "citations": bibtex(key for key in keys if key in known),
-        "citations_unknown": [key for key in keys if key not in known],
+        "citations": bibtex(key for key in keys if key in entries),
+        "citations_unknown": [key for key in keys if key not in entries],
     }
 
 

@@ -84,10 +84,10 @@ def _fitted(files: Files, used: Sequence[Key], allowed: int) -> Pictures:
 
     How much they must be reduced is told from a few of them: an odd stride meets seeds and findings
     alike."""
-    few = used[:: max(1, len(used) // 24) | 1]
+    sampled = used[:: max(1, len(used) // 24) | 1]
     each = allowed / max(len(used), 1) * 3 / 4  # bytes before they are written as text
     for width in (None, *SIDES):
-        if sum(len(reduced(files[key], width)) for key in few) <= each * len(few):
+        if sum(len(reduced(files[key], width)) for key in sampled) <= each * len(sampled):
             break
     return Pictures({key: uri(reduced(data, width)) for key, data in files.items()}, width)
 
@@ -115,11 +115,11 @@ class ClaimPictures:
 
     def seeds(self, rows: Sequence[int]) -> list[bytes]:
         """Seeds of the run with what is claimed of them."""
-        return [self.drawn("seed", *one) for one in zip(rows, self.run.stored_seed_images(rows))]
+        return [self.drawn("seed", *pair) for pair in zip(rows, self.run.stored_seed_images(rows))]
 
     def findings(self, rows: Sequence[int]) -> list[bytes]:
         """Findings of the run with what is claimed of them."""
-        return [self.drawn("test", *one) for one in zip(rows, self.run.stored_images(rows))]
+        return [self.drawn("test", *pair) for pair in zip(rows, self.run.stored_images(rows))]
 
     def drawn(self, kind: str, row: int, data: bytes) -> bytes:
         """An image with what is claimed of it; as it was where nothing has a place."""
@@ -159,7 +159,7 @@ def _files(runs: Sequence[Run], used: Sequence[Key]) -> Files:
                 rows.setdefault(kind, []).append(row)
         for kind, chosen in rows.items():
             images = _stored(run, kind, chosen)
-            files |= {(kind, number, row): remade(one) for row, one in zip(chosen, images)}
+            files |= {(kind, number, row): remade(image) for row, image in zip(chosen, images)}
     return files
 
 

@@ -28,7 +28,7 @@ from hardcase.analysis.semantics import (
 )
 from hardcase.analysis.slices import Outcome, Rules, Slice, slices_of_run
 from hardcase.campaign.claims import Claims
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.guides.archive import LEVELS
 from hardcase.randomness import stream
 from hardcase.report.words import Sheet, Told, number, percent, plural, rate
@@ -70,22 +70,22 @@ def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
     bad = accepted or counts["search_results"]["failing"] or 0
     carried = list[Slice]()
     if NEEDED <= attempted <= MANY and 0 < bad < attempted:
-        with suppress(Problem):  # originals whose images cannot be read: the rest still can
+        with suppress(HardcaseError):  # originals whose images cannot be read: the rest still can
             carried = slices_of_run(run, outcome=outcome)
-    held = [one for one in carried if one.accepted and one.held]
+    held = [region for region in carried if region.accepted and region.held]
     return {
         "outcome": outcome,
         "searched": attempted,
-        "carried": [one.record() for one in carried],
+        "carried": [region.record() for region in carried],
         "held": [
             {
-                "name": one.name,
-                "sentence": str(one),
-                "inside": rate(one.estimated.failing, one.estimated.total),
-                "outside": rate(one.estimated.failing_outside, one.estimated.total_outside),
-                "p": one.p_holm,
+                "name": region.name,
+                "sentence": str(region),
+                "inside": rate(region.estimated.failing, region.estimated.total),
+                "outside": rate(region.estimated.failing_outside, region.estimated.total_outside),
+                "p": region.p_holm,
             }
-            for one in held
+            for region in held
         ],
         "sentence": _sentence(outcome, carried) if held else None,
     }
@@ -105,7 +105,7 @@ def failure_map(run: Run) -> dict[str, Any] | None:
     """The map of a run with ``--map``, as the page draws it; None for another run."""
     try:
         found = map_of_run(run)
-    except Problem:  # images or counts that cannot be read: the rest of the report still can
+    except HardcaseError:  # images or counts that cannot be read: the rest of the report still can
         return None
     if found is None:
         return None
@@ -142,18 +142,20 @@ def _part(axis: Mapping[str, Any], place: int) -> str:
     return f"{axis['name']} {low:.2g} to {low + width:.2g}"
 
 
-def _map_sentence(found: Mapping[str, Any]) -> str:
-    counts = found["counts"]
-    total = len(found["cells"])
+def _map_sentence(cells: Mapping[str, Any]) -> str:
+    counts = cells["counts"]
+    total = len(cells["cells"])
     failing = sum(counts[state] for state in STATES[2:])
     sure = counts[ACCEPTED]
-    kept = sure + counts["fails, witnessed"]
-    names = " and ".join(axis["name"] for axis in found["axes"])
-    told = f"; in {number(sure)} a failure is accepted" if sure else ""
-    witnessed = f"; in {number(kept)} other networks keep the label" if kept > sure else ""
+    confirmed = sure + counts["fails, witnessed"]
+    names = " and ".join(axis["name"] for axis in cells["axes"])
+    accepted = f"; in {number(sure)} a failure is accepted" if sure else ""
+    witnessed = (
+        f"; in {number(confirmed)} other networks keep the label" if confirmed > sure else ""
+    )
     return (
         f"All images that were tried, by {names}: in {number(failing)} of {number(total)} cells the"
-        f" model fails{told}{witnessed}. In {number(counts[LEVELS[1]])} cells it was tried and"
+        f" model fails{accepted}{witnessed}. In {number(counts[LEVELS[1]])} cells it was tried and"
         f" never failed, {number(counts[LEVELS[0]])} cells this search did not reach, which does"
         " not say that nothing can."
     )
@@ -161,15 +163,15 @@ def _map_sentence(found: Mapping[str, Any]) -> str:
 
 def severities(run: Run) -> dict[str, Any] | None:
     """The curves that ``hardcase curve`` left in a run, the most fragile change first; or None."""
-    said = read_side_file(run.store, CURVES)
-    if said is None:
+    stored = read_side_file(run.store, CURVES)
+    if stored is None:
         return None
     try:
-        rows = [_curve(row) for row in (*said["corruptions"], *said["conditions"])]
-        usable = int(said["correctly_classified"])
-        error = said["corruption_error"]
+        rows = [_curve(row) for row in (*stored["corruptions"], *stored["conditions"])]
+        usable = int(stored["correctly_classified"])
+        error = stored["corruption_error"]
         plain = None if error is None else float(error["plain"])
-        model = str(said["model"])
+        model = str(stored["model"])
     except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError):
         return None  # it says nothing that can be drawn
     rows.sort(key=lambda row: (-row["mean"], row["name"]))
@@ -182,24 +184,24 @@ def severities(run: Run) -> dict[str, Any] | None:
     }
 
 
-def _curve(said: Mapping[str, Any]) -> dict[str, Any]:
+def _curve(stored: Mapping[str, Any]) -> dict[str, Any]:
     points = [
         {name: float(point[name]) for name in ("severity", "share", "low", "high")}
         | {name: int(point[name]) for name in ("failing", "total")}
-        for point in said["curve"]
+        for point in stored["curve"]
     ]
-    middle = said["crossing"]["quartiles"][1]
-    corruption = said.get("corruption")
+    middle = stored["crossing"]["quartiles"][1]
+    corruption = stored.get("corruption")
     return {
-        "name": str(corruption or said["condition"]).replace("_", " "),
+        "name": str(corruption or stored["condition"]).replace("_", " "),
         "kind": "corruption" if corruption else "condition",
-        "most": float(said["most"]),
+        "most": float(stored["most"]),
         "points": points,
         "mean": sum(point["share"] for point in points) / len(points),
         "crossing": None if middle is None else float(middle),
-        "crossed": int(said["crossing"]["crossed"]),
-        "queries": int(said["crossing"]["queries"]),
-        "non_monotone": float(said["non_monotone"]["share"]),
+        "crossed": int(stored["crossing"]["crossed"]),
+        "queries": int(stored["crossing"]["queries"]),
+        "non_monotone": float(stored["non_monotone"]["share"]),
     }
 
 
@@ -207,15 +209,15 @@ def _fragile(rows: list[dict[str, Any]], usable: int) -> str:
     worst = [row for row in rows if row["points"][-1]["failing"]][:FRAGILE]
     if not worst:
         return f"None of {plural(usable, 'image')} fails under any of {len(rows)} changes."
-    told = []
+    sentences = []
     for row in worst:
         half = f"{percent(row['points'][-1]['share'])} fail at the end"
         if row["crossing"] is not None:
             half = f"half of the images fail by severity {row['crossing']:.2f}"
-        told.append(f"{row['name']} ({half})")
+        sentences.append(f"{row['name']} ({half})")
     return (
         f"{number(usable)} correctly classified images under {plural(len(rows), 'change')}. "
-        f"Most fragile: {', '.join(told)}."
+        f"Most fragile: {', '.join(sentences)}."
     )
 
 
@@ -251,17 +253,17 @@ def _changes(
     """How far each feature moved in each failure, and under noise of the same size; and its
     standard deviation over the images of these failures."""
     findings = run.findings.take(pa.array(rows))
-    own = np.array([run.seed_rows[name] for name in findings.column("original").to_pylist()])
-    used, back = np.unique(own, return_inverse=True)
+    originals = np.array([run.seed_rows[name] for name in findings.column("original").to_pylist()])
+    used, back = np.unique(originals, return_inverse=True)
     seeds = run.seed_images(used.tolist())
-    found = run.images(rows.tolist())
+    images = run.images(rows.tolist())
     back_rows = torch.from_numpy(back)
     rng = stream(0, "equal_noise")
     change = list[Tensor]()
     control = list[Tensor]()
-    for part in chunks(len(found), 512):
+    for part in chunks(len(images), 512):
         before = from_bytes(seeds[back_rows[part]])
-        after = from_bytes(found[part])
+        after = from_bytes(images[part])
         change.append(moved(before, after))
         control.append(moved(before, equal_noise(before, after, rng=rng)))
     spread = torch.cat([measured(from_bytes(seeds[part])) for part in chunks(len(seeds), 512)])
@@ -295,11 +297,11 @@ def _by_pair(
     found = []
     for pair, count in sorted(Counter(pairs).items(), key=lambda item: (-item[1], item[0])):
         if count >= ENOUGH:
-            inside = torch.tensor([one == pair for one in pairs])
+            inside = torch.tensor([value == pair for value in pairs])
             shares = _shares(relative[inside], control[inside], shown)
             ways = _ways(relative[inside]) - _ways(control[inside])
             p = max_statistic(ways, rng=stream(0, "what moved"), permutations=PERMUTATIONS)
-            shares = [{**row, "p": one} for row, one in zip(shares, p.tolist(), strict=True)]
+            shares = [{**row, "p": value} for row, value in zip(shares, p.tolist(), strict=True)]
             names = dict(zip(("expected", "predicted"), pair))
             found.append({**names, "tests": count, "features": shares})
     return found
@@ -315,7 +317,7 @@ def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[
 
     The interval must be above a half, and the feature further from the control than the best of all
     features would be by chance."""
-    said = []
+    sentences = []
     for pair in pairs:
         for row in pair["features"]:
             share, words, by_chance = max(
@@ -334,8 +336,10 @@ def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[
                     f" {percent(by_chance['share'])} under noise of the same size."
                 )
                 about = {name: pair[name] for name in ("expected", "predicted")}
-                said.append({"sentence": text, **about, "feature": row["feature"], "rate": share})
-    return sorted(said, key=lambda one: -one["rate"]["low"])[:SENTENCES]
+                sentences.append(
+                    {"sentence": text, **about, "feature": row["feature"], "rate": share}
+                )
+    return sorted(sentences, key=lambda sentence: -sentence["rate"]["low"])[:SENTENCES]
 
 
 def claims_section(run: Run, sheet: Sheet, told: Told) -> dict[str, Any] | None:
@@ -364,9 +368,11 @@ def _sizes(claims: Claims, rows: list[tuple[int, bool]], told: Told) -> list[dic
     if sides is None or len(rows) < len(PARTS):
         return []
     order = sorted((float(sides[row]), fails) for row, fails in rows)
-    found = list[dict[str, Any]]()
+    sizes = list[dict[str, Any]]()
     for name, part in zip(PARTS, np.array_split(np.arange(len(order)), len(PARTS))):
-        own = [order[i] for i in part]
-        hits = told(sum(fails for _, fails in own), len(own))
-        found.append({"size": name, "from": own[0][0], "to": own[-1][0], "failing": hits})
-    return found
+        part_rows = [order[i] for i in part]
+        hits = told(sum(fails for _, fails in part_rows), len(part_rows))
+        sizes.append(
+            {"size": name, "from": part_rows[0][0], "to": part_rows[-1][0], "failing": hits}
+        )
+    return sizes

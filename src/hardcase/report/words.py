@@ -56,7 +56,7 @@ class Sheet:
     @property
     def small(self) -> int:
         """Findings that changed too little to change a label."""
-        return sum(said.get("by") == "norm" for said in (self.verdicts or {}).values())
+        return sum(verdict.get("by") == "norm" for verdict in (self.verdicts or {}).values())
 
     def verdict(self, row: int) -> str | None:
         """A word or two for a verdict (`WORDS`); None where nobody judged."""
@@ -114,9 +114,9 @@ def triples(sheet: Sheet, count: int) -> list[int]:
         return list(map(int, rows[spread(_pair(sheet)[rows], sheet.l2[rows], count)]))
     rows = np.array(accepted)
     names = [(sheet.verdicts or {})[sheet.id[row]].get("group") for row in accepted]
-    known = {name: i for i, name in enumerate(dict.fromkeys(names)) if name is not None}
+    positions = {name: i for i, name in enumerate(dict.fromkeys(names)) if name is not None}
     # a row without a group is a group of its own
-    group = np.array([known.get(name, -1 - row) for row, name in zip(accepted, names)])
+    group = np.array([positions.get(name, -1 - row) for row, name in zip(accepted, names)])
     chosen = spread(group, sheet.l2[rows], min(count, len(np.unique(group))))
     return list(map(int, rows[chosen]))
 
@@ -157,8 +157,8 @@ def rates_of(run: Run) -> Told:
     """As `rate`, with the interval of this run's seeds: claims may share their image."""
 
     def told(hits: int | None, total: int | None) -> Rate | None:
-        found = run.rate(hits, total)
-        return None if found is None else found.to_json()
+        rate = run.rate(hits, total)
+        return None if rate is None else rate.to_json()
 
     return told
 
@@ -217,17 +217,19 @@ def moment(text: str) -> str:
 
 def budget(limits: Mapping[str, Any]) -> str:
     """The limits of a run in words, or nothing if it had none."""
-    known = {name: value for name, value in limits.items() if value is not None}
-    said = []
-    for name, one in (("queries", "query"), ("gradients", "gradient")):
+    limits_set = {name: value for name, value in limits.items() if value is not None}
+    texts = []
+    for name, unit in (("queries", "query"), ("gradients", "gradient")):
         for key, scope in ((name, "per image"), (f"total_{name}", "in total")):
-            if key in known:
-                said.append(f"{number(known[key])} {one if known[key] == 1 else name} {scope}")
-    if "findings" in known:
-        said.append(f"{plural(known['findings'], 'finding')}")
-    if "time" in known:
-        said.append(duration(seconds(known["time"])))
-    return listed(said)
+            if key in limits_set:
+                texts.append(
+                    f"{number(limits_set[key])} {unit if limits_set[key] == 1 else name} {scope}"
+                )
+    if "findings" in limits_set:
+        texts.append(f"{plural(limits_set['findings'], 'finding')}")
+    if "time" in limits_set:
+        texts.append(duration(seconds(limits_set["time"])))
+    return listed(texts)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -237,17 +239,17 @@ def listed(names: Sequence[str]) -> str:
 
 def lines(value: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
     """Nested facts (a card) as lines of name and text."""
-    said = []
+    texts = []
     for name, inner in value.items():
         full = f"{above}{name}".replace("_", " ")
         if isinstance(inner, Mapping):
-            said += lines(inner, f"{full} · ")
+            texts += lines(inner, f"{full} · ")
         elif isinstance(inner, bool):
-            said.append((full, "yes" if inner else "no"))
+            texts.append((full, "yes" if inner else "no"))
         elif isinstance(inner, int | float):
-            said.append((full, number(inner)))
+            texts.append((full, number(inner)))
         elif isinstance(inner, list | tuple):
-            said.append((full, ", ".join(map(str, inner))))
+            texts.append((full, ", ".join(map(str, inner))))
         elif inner is not None:
-            said.append((full, str(inner)))
-    return said
+            texts.append((full, str(inner)))
+    return texts

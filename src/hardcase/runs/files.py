@@ -1,5 +1,5 @@
-"""Files of a run folder: plain, of a bounded size; small ones are JSON with its own checksum and of
-a known form; the ledger says which shards are stored.
+"""Files of a run folder: plain, of a bounded size; small ones are JSON with a checksum and a fixed
+schema; the ledger lists the stored shards.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from hardcase.cache import flush_files, make_folder, turn, unwritable
 from hardcase.environment import redact, secrets
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.plain import DEEPEST, opened, read_plain
 
 LOCK = ".lock"
 FOLDERS = ("measured", "findings", "verdicts", "state")
 """The folders inside a run folder."""
 LARGE = 2**31
-"""Bytes, at most, of a file that holds what was found and is read whole."""
+"""Bytes, at most, of a file of results that is read at once."""
 CHECK = "checksum"
 _PIECE = 2**20
 
@@ -37,28 +37,28 @@ _PIECE = 2**20
 def require_plain(path: Path) -> None:
     """Raise unless `path` is a plain file with no other name, or missing."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        raise Problem(
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        raise HardcaseError(
             f"{path} is not a plain file of this folder.",
             "Nothing is written through links or pipes.",
         )
 
 
 def append_plain(path: Path, data: bytes) -> None:
-    """Add `data` to the end of a file, which is made if it is missing."""
+    """Append `data` to a file, which is created if it is missing."""
     require_plain(path)
     with path.open("ab") as file:
         file.write(data)
 
 
 def refuse_links(folder: Path, names: Iterable[str]) -> None:
-    """Raise if one of the folders inside is a link."""
+    """Raise if any folder inside is a link."""
     for name in names:
         if (folder / name).is_symlink():
-            raise Problem(
+            raise HardcaseError(
                 f"{folder / name} is a link.", "Nothing is written or renamed through links."
             )
 
@@ -77,7 +77,7 @@ def locked(folder: Path) -> Iterator[None]:
             raise unwritable(path, error) from error
         if not held:
             who = path.read_text(errors="replace")[:200].strip()
-            raise Problem(
+            raise HardcaseError(
                 f"another process is writing to {folder}: {who}.",
                 "Two writers would search the same shards twice.",
                 fix=f"wait for it, or stop it; hardcase status {folder} shows where it stands",
@@ -122,7 +122,7 @@ def file_size_and_crc(path: Path, size: int = LARGE) -> list[int] | None:
 
 
 def checked_json(content: Mapping[str, Any]) -> bytes:
-    """`content` as readable JSON that carries its own checksum."""
+    """`content` as readable JSON with its checksum."""
     body = storable({name: value for name, value in content.items() if name != CHECK})
     return json.dumps({**body, CHECK: _sum(body)}, indent=2).encode()
 
@@ -177,10 +177,10 @@ def _refuse_constant(word: str) -> None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         raise ValueError("it says something twice")
-    return found
+    return unique
 
 
 # --- what records must look like to be read at all
@@ -194,8 +194,8 @@ Tree = dict[str, Any]
 
 
 class _Entries(BaseModel):
-    """What stands in a record must be of its type: true and false are no numbers. Other entries may
-    stand beside those that are known.
+    """What stands in a record must be of its type: true and false are no numbers. Further entries
+    are allowed.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -204,7 +204,7 @@ class _Entries(BaseModel):
 def _entries(
     kinds: Mapping[str, Any], optional: Mapping[str, Any] | None = None, rest: Any = Any
 ) -> Any:
-    """A model of these entries and of some that may be missing; `rest` are all others."""
+    """A model of these entries and of optional ones; `rest` are all others."""
     fields = {name: Field(alias=name) for name in kinds}
     fields |= {name: Field(None, alias=name) for name in optional or {}}
     named = {**kinds, **(optional or {})}
@@ -220,7 +220,7 @@ def _several(kind: Any) -> Any:
 
 
 def _each(kind: Any, names: str) -> dict[str, Any]:
-    """Entries of one kind."""
+    """Entries of the same kind."""
     return dict.fromkeys(names.split(), kind)
 
 
@@ -408,7 +408,7 @@ def wrong_record(content: Any, kind: type[_Entries] = RUN_RECORD) -> str:
         kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(one)[:40] for one in first["loc"]) or "it"
+        place = ".".join(str(part)[:40] for part in first["loc"]) or "it"
         return f"{place} is {str(first['input'])[:40]!r}"
     return ""
 
@@ -418,7 +418,7 @@ def wrong_record(content: Any, kind: type[_Entries] = RUN_RECORD) -> str:
 LEDGERS = {"measure": "state/measured.jsonl", "search": "state/ledger.jsonl"}
 """The ledger of each phase that has shards."""
 OFTEN = 10.0
-"""Seconds after which stored files are made to outlive a power cut."""
+"""Seconds after which stored files are flushed, so that they outlive a power cut."""
 SEEDS = -1
 """The line that speaks of ``images.parquet`` instead of a shard."""
 
@@ -447,7 +447,7 @@ class Entry:
 
 
 class Ledger:
-    """Which shards of a phase a run folder holds; the file has one writer.
+    """Which shards of a phase a run folder holds; the file has a single writer.
 
     A shard is stored when it has a line. Lines of another campaign than `run` mean nothing.
     """
@@ -462,7 +462,7 @@ class Ledger:
         self.known: dict[int, Entry] | None = None
 
     def read(self, *, anew: bool = False) -> dict[int, Entry]:
-        """Every entry that is whole; the last one of a shard counts. The file is read once, and
+        """Every complete entry; the last entry of a shard counts. The file is read once, and
         `anew` where another process may have gone on with the run.
         """
         if self.known is not None and not anew:
@@ -481,17 +481,19 @@ class Ledger:
             with suppress(ValidationError):
                 said = _Line.model_validate_json(body)
                 needed, perhaps = files_of(said.shard, self.phase)
-                whole = {*needed} <= said.files.keys() <= {*needed, *perhaps}
-                if whole and (not run or said.run in ("", run)):
+                complete = {*needed} <= said.files.keys() <= {*needed, *perhaps}
+                if complete and (not run or said.run in ("", run)):
                     files = {name: (size, crc) for name, (size, crc) in said.files.items()}
+                    # The last line of a shard wins: a shard that was damaged and searched again has
+                    # two.
                     summary = said.summary.model_dump(exclude_unset=True)
                     self.known[said.shard] = Entry(files, summary)
         return self.known
 
     def add(self, number: int, entry: Entry) -> None:
         """Enter a stored shard."""
-        said = {"shard": number, "files": entry.files, "summary": entry.summary, "run": self.run()}
-        body = json.dumps(said, separators=(",", ":"))
+        line = {"shard": number, "files": entry.files, "summary": entry.summary, "run": self.run()}
+        body = json.dumps(line, separators=(",", ":"))
         try:  # the line before may be half a line, of a process that was killed
             append_plain(self.path, f"\n{body}\t{crc32(body.encode()):08x}\n".encode())
         except OSError as error:

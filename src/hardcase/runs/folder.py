@@ -1,4 +1,4 @@
-"""One run folder: how it begins, what is put into it, and how it is read."""
+"""A run folder: how it begins, which files it gets, and how it is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from safetensors.torch import load, save
 from hardcase.cache import is_temporary, make_folder, sweep, write_atomically
 from hardcase.config import loads
 from hardcase.environment import redact
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.plain import read_plain
 from hardcase.runs import tables
 from hardcase.runs.files import (
@@ -53,7 +53,7 @@ SEARCH_BEGUN = "state/search.json"
 _PART = re.compile(r"part-(\d+)\.parquet")
 _FACTS = {name: kind for name, kind in tables.FINDINGS.items() if name != "image"}
 _SEED_FACTS = [name for name in tables.SEEDS if name != "image"]
-"""What is known of findings and of seeds beside their images, which are read when wanted."""
+"""The columns of findings and of seeds without their images, which are read on demand."""
 _Place = tuple[Path, int, int]
 """A row group: its file, its number in that, and its length."""
 
@@ -74,7 +74,7 @@ def unpack_deltas(data: bytes, *, where: str = "the guides' state") -> dict[str,
     try:
         tensors = load(data) if data else {}
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise Problem(f"{where} is damaged: {error}") from error
+        raise HardcaseError(f"{where} is damaged: {error}") from error
     for name, value in tensors.items():
         guide, _, key = name.partition("/")
         deltas.setdefault(guide, {})[key] = value
@@ -83,7 +83,7 @@ def unpack_deltas(data: bytes, *, where: str = "the guides' state") -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The files of one finished shard: they travel from a worker to the owner of the folder."""
+    """The files of a finished shard: they travel from a worker to the owner of the folder."""
 
     part: bytes
     seeds: bytes
@@ -91,7 +91,7 @@ class Packed:
 
 
 class Store:
-    """One run folder; `intact` says whether run.json had the checksum of its content when read."""
+    """A run folder; `intact` says whether run.json had the checksum of its content when read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -158,11 +158,11 @@ class Store:
             return store
         if _only_begun(folder):
             again = f"hardcase run {folder / 'config.toml'} --out {folder}"
-            raise Problem(
+            raise HardcaseError(
                 f"{folder} was left before its search began; there is nothing to go on with.",
                 fix=f"{again}, or the first command once more",
             )
-        raise Problem(
+        raise HardcaseError(
             f"{folder} is not a run folder: it has no run.json.", fix="the folder given to --out"
         )
 
@@ -172,18 +172,18 @@ class Store:
         begun = self.begun()
         try:
             return run_digest(begun["record"] if begun else self.record())
-        except Problem:
+        except HardcaseError:
             return ""
 
     def write(self, name: str, data: bytes, *, flush: bool = True) -> None:
-        """Put a file into the folder, whole or not at all."""
+        """Put a file into the folder, complete or not at all."""
         write_atomically(self.path(name), data, flush=flush)
 
     def path(self, name: str) -> Path:
         """The path of a file; the folder must still be where it was."""
         path = self.folder / name
         if not path.parent.is_dir():
-            raise Problem(
+            raise HardcaseError(
                 f"{path.parent} was moved, deleted or exchanged while the run was writing to it.",
                 "The search has stopped; what was stored before is in the folder that was moved.",
                 fix="hardcase resume with the folder's new place",
@@ -192,8 +192,8 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Be the only writer of the folder. What run.json says is held in memory meanwhile, and
-        written once when this ends, also by an error; inside another one this is a part of it.
+        """Be the only writer of the folder. Changes of run.json stay in memory and are written
+        once at the end, also after an error; nested blocks join the outer block.
         """
         if self._memory is not None:
             yield
@@ -210,9 +210,7 @@ class Store:
                     self.write("run.json", checked_json(record))
 
     def write_record(self, record: Mapping[str, Any]) -> None:
-        """Write run.json, or have it written by `writing`; one that is damaged is not given a right
-        checksum.
-        """
+        """Write run.json, or let `writing` write it; a damaged file gets no valid checksum."""
         if self._memory is not None:
             if self.intact is not True:
                 raise self._damaged(self.folder / "run.json", "its checksum is not its content's")
@@ -265,7 +263,7 @@ class Store:
 
     def begun(self) -> dict[str, Any] | None:
         """`record` and `config` as they were when the run, and its search, began, and
-        `first_config`, without what the search chose; None if that is not known.
+        `first_config`, without what the search chose; None if that is unknown.
         """
         first = self._begun(BEGUN)
         if first is None:
@@ -325,11 +323,11 @@ class Store:
     def findings(self) -> pa.Table:
         """All findings stored so far, in shard order, without their images."""
         nothing = tables.table(dict.fromkeys(_FACTS, ()), _FACTS)
-        known = self.ledger.read()
+        entries = self.ledger.read()
         parts = dict[str, pa.Table]()
         for number in sorted(self.done()):
             name = files_of(number)[0][0]
-            if known[number].summary.get("findings") == 0:  # as it was stored is all to know
+            if entries[number].summary.get("findings") == 0:  # as it was stored is all to know
                 self._as_stored(number, name)
             else:
                 parts[name] = self._table(number, name, tables.FINDINGS, [*_FACTS])
@@ -358,8 +356,8 @@ class Store:
         if not self.searching:
             return []
         path = self.folder / TABLE
-        found = os.lstat(path)
-        now = (found.st_ino, found.st_size, found.st_mtime_ns)
+        status = os.lstat(path)
+        now = (status.st_ino, status.st_size, status.st_mtime_ns)
         if self._groups[0] != now:  # compared with its checksum once
             lengths = [len(group) for group in self.seed_groups(["id"])]
             self._groups = (now, [(path, i, length) for i, length in enumerate(lengths)])
@@ -373,7 +371,7 @@ class Store:
         types: Mapping[str, pa.DataType],
         rows: Sequence[int],
     ) -> list[bytes]:
-        """The images of rows of a table that lies in `places`; the last one read is kept."""
+        """The images of rows of a table that lies in `places`; the last table stays in memory."""
         images = [b""] * len(rows)
         ends = np.cumsum([length for _, _, length in places])
         wanted = np.asarray(rows, dtype=np.int64)
@@ -398,14 +396,14 @@ class Store:
         return tables.read_groups(path, tables.SEEDS, columns, most=most)
 
     def settle(self) -> None:
-        """Write what is known of the seeds into `images.parquet`, and flush all that was stored."""
+        """Write the columns of the seeds into `images.parquet`, and flush all stored files."""
         self.path(TABLE)  # a folder that was moved away is told before anything else
         self.write_seeds(self._with_spent(self.seed_groups()))
         self.ledger.flush()
 
     def _with_spent(self, groups: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Row groups of seeds with what finished shards say of them. Both come in the order of the
-        seeds, so that only the shards of one group are in memory.
+        seeds, so that only the shards of a group are in memory.
         """
         columns = [*tables.SPENT]
         nothing = tables.table(dict.fromkeys(columns, ()), tables.SPENT)
@@ -424,7 +422,7 @@ class Store:
                 held.append(following)
             spent = pa.concat_tables([nothing, *held]).combine_chunks()
             yield tables.overlay(group.combine_chunks(), spent)
-            held = [one for one in held if one["id"][-1].as_py() not in names]
+            held = [table for table in held if table["id"][-1].as_py() not in names]
 
     def _table(
         self,
@@ -433,13 +431,13 @@ class Store:
         types: Mapping[str, pa.DataType],
         columns: Sequence[str],
     ) -> pa.Table:
-        """A table whose content is the one that entry `number` of the ledger names."""
+        """A table with the content that entry `number` of the ledger names."""
         path = self._as_stored(number, name)
         most = max(LARGE, path.stat().st_size)
         return pa.concat_tables(tables.read_groups(path, types, columns, most=most))
 
     def _as_stored(self, number: int, name: str, ledger: Ledger | None = None) -> Path:
-        """The path of a file whose content is the one that entry `number` of a ledger names."""
+        """The path of a file with the content that entry `number` of a ledger names."""
         path = self.folder / name
         for anew in (False, True):  # a run that goes on writes anew
             entry = (ledger or self.ledger).read(anew=anew).get(number, Entry({}))
@@ -448,8 +446,8 @@ class Store:
                 return path
         raise self._damaged(path, "its content is not the one that was stored")
 
-    def _damaged(self, path: Path, why: str) -> Problem:
-        return Problem(
+    def _damaged(self, path: Path, why: str) -> HardcaseError:
+        return HardcaseError(
             f"{path} is damaged: {why}.",
             "What stands beside it can still be read.",
             fix=f"hardcase resume {self.folder} sets it aside and makes it anew",
@@ -464,7 +462,7 @@ def refuse_used(folder: Path) -> None:
     fix = "another --out"
     if (folder / "run.json").is_file():
         fix += f", or go on with it: hardcase resume {folder}"
-    raise Problem(
+    raise HardcaseError(
         f"{folder} exists and is not empty.", "A run never writes over anything.", fix=fix
     )
 

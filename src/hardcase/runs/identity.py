@@ -25,7 +25,7 @@ from hardcase.cache import cache_folder, write_atomically
 from hardcase.campaign.record import Campaign
 from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION, one_line
-from hardcase.errors import Problem, Refused
+from hardcase.errors import HardcaseError, Refused
 from hardcase.models.load import WHOLE
 from hardcase.models.subject import Subject
 from hardcase.plain import source_files
@@ -45,7 +45,7 @@ NONE = "none"
 NAMED = 3
 """Settings that an error names of those that differ; it counts the others."""
 SETTING = "setting "
-ANOTHER = "a new --out, or --allow-changes: a new run from the same seeds"
+ANOTHER = "a new --out, or --allow-changes: a new run from the same images"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Identity:
 
     @property
     def digest(self) -> str:
-        """One name for all of them."""
+        """A digest of all ingredients."""
         return short(json.dumps(dict(sorted(self.parts.items()))).encode())
 
     def to_json(self) -> dict[str, Any]:
@@ -73,14 +73,14 @@ class Identity:
         """What was stored; None if nothing was, or something else than an identity."""
         match stored:
             case {"parts": dict(parts), "digest": digest}:
-                if all(isinstance(one, str) for one in (*parts, *parts.values())):
+                if all(isinstance(text, str) for text in (*parts, *parts.values())):
                     identity = Identity(parts)
                     if identity.digest == digest:
                         return identity
         return None
 
     def only(self, names: Iterable[str]) -> Identity:
-        """Some of the ingredients, as far as they were stored."""
+        """A choice of the ingredients, as far as they were stored."""
         return Identity({name: self.parts[name] for name in names if name in self.parts})
 
     def differences(self, now: Identity, *, but: Iterable[str] = ()) -> list[str]:
@@ -150,9 +150,9 @@ def identity_of(
 def parts_of(
     subject: Model | None = None, seeds: ImageSet | None = None, device: str = ""
 ) -> dict[str, str]:
-    """Of what is given, the ingredients: of the model its weights and the source of its own
+    """The ingredients of the arguments: of the model its weights and the source of its user-defined
     classes; of the images their pixels and labels, their names and those of the classes; of the
-    device what belongs to the machine that computes, and to what is installed there.
+    device the machine that computes, and the installed versions.
     """
     parts = dict[str, str]()
     if subject is not None:
@@ -187,12 +187,12 @@ def judge_identity(judge: Any, entry: Mapping[str, Any]) -> Identity:
     """The identity of a judge, of which run.json says `entry`; it belongs to the verdicts."""
     facts = ("data", "members", "rules", "calibration", "encoders")
     kind = judge if inspect.isroutine(judge) else type(judge)
-    own = kind.__module__.partition(".")[0] != "hardcase"
+    foreign = kind.__module__.partition(".")[0] != "hardcase"
     return Identity(
         {
             "judge": str(entry.get("name", NONE)),
             "judge's weights": str(entry.get("weights", NONE)),
-            "judge's source": short(_source(kind).encode()) if own else NONE,
+            "judge's source": short(_source(kind).encode()) if foreign else NONE,
             **{
                 f"judge's {name}": short(
                     json.dumps(entry.get(name), sort_keys=True, default=str).encode()
@@ -214,7 +214,7 @@ def require_same(
         be = {1: "is not the one"}.get(len(changed), "are not those")
         raise Refused(
             f"the {', the '.join(changed)} {be} this run began with.",
-            "Findings of two different runs would be mixed.",
+            "Failures of two different runs would be mixed.",
             fix=fix,
         )
 
@@ -223,15 +223,16 @@ def require_same(
 
 
 def _class_sources(model: Model) -> str:
-    """A digest of the source of a network's own classes; torch's and ours are versioned."""
+    """A digest of the source of a network's user-defined classes; torch's and ours are
+    versioned."""
     inner: Any = model
     while not isinstance(inner, Subject):
         if not hasattr(inner, "model"):
             return NONE
         inner = inner.model
     kinds = {type(module) for module in inner.net.modules()}
-    own = [k for k in kinds if k.__module__.partition(".")[0] not in ("torch", "hardcase")]
-    texts = "\0".join(sorted(filter(None, map(_source, own))))
+    user_classes = [k for k in kinds if k.__module__.partition(".")[0] not in ("torch", "hardcase")]
+    texts = "\0".join(sorted(filter(None, map(_source, user_classes))))
     return short(texts.encode()) if texts else NONE
 
 
@@ -262,8 +263,8 @@ def _scalars(value: Any, depth: int, name: str = "") -> Iterator[tuple[str, str]
                 inner = getattr(value, field.name, None)
                 yield from _scalars(inner, depth - 1, f"{name}.{field.name}".strip("."))
     elif isinstance(value, tuple | list) and len(value) <= 64 and depth:
-        for i, one in enumerate(value):
-            yield from _scalars(one, depth - 1, f"{name}.{i}")
+        for i, item in enumerate(value):
+            yield from _scalars(item, depth - 1, f"{name}.{i}")
     elif value is not None and not isinstance(value, torch.Tensor):
         yield f"{name} is", type(value).__name__
 
@@ -301,23 +302,23 @@ def rights(values: Mapping[str, Any]) -> list[_Right]:
     for key, value in _leaves(values):
         text = str(value)
         weights, _, rest = text.rpartition("@")
-        whole = not weights and Path(rest).suffix in WHOLE
-        if whole or (weights and values.get("trust_pickle")):
+        executable = not weights and Path(rest).suffix in WHOLE
+        if executable or (weights and values.get("trust_pickle")):
             named.append((key, _place(weights or rest)))
         if _ADDRESS.match(text):
             named.append((key, text))
         elif _HUB.match(rest) or rest.partition(":")[0] in loaders:
             named.append((key, rest))
-    found = [_right_to(thing)._replace(role=key) for key, thing in named]
+    needed = [_right_to(thing)._replace(role=key) for key, thing in named]
     cluster = str(values.get("cluster") or "auto")
     if cluster != "auto" and not cluster.startswith("local"):
-        found.append(_Right(f"send code to the cluster {cluster}"))
-    return list(dict.fromkeys(found))
+        needed.append(_Right(f"send code to the cluster {cluster}"))
+    return list(dict.fromkeys(needed))
 
 
 def _right_to(thing: str | Path) -> _Right:
-    """The right to run a file that can hold code, to talk to an address or a hub, or to fetch what
-    is known by its name (``fetch:NAME``).
+    """The right to run a file that can hold code, to talk to an address or a hub, or to fetch a
+    network by its name (``fetch:NAME``).
     """
     if isinstance(thing, Path):
         path = thing.expanduser().absolute()
@@ -343,27 +344,27 @@ def code_digests(values: Mapping[str, Any]) -> dict[str, str]:
 def same_source(
     record: Mapping[str, Any], config: Any, uses: tuple[str, ...] | None = None
 ) -> None:
-    """Refuse source text of a configuration (of the settings that a verb `uses`) that is not the
-    one a run began with, before any of it runs.
+    """Refuse source text of a configuration (of the settings that a verb `uses`) that differs from
+    the run's, before any of it runs.
     """
     then = stored_identity(record)
     values = config.model_dump()
     now = code_digests({key: value for key, value in values.items() if uses is None or key in uses})
     if then is not None:  # what a later phase names is stored when that phase begins
-        known = Identity({name: one for name, one in now.items() if name in then.parts})
-        require_same(then.only(known.parts), known, fix=ANOTHER)
+        present = Identity({name: one for name, one in now.items() if name in then.parts})
+        require_same(then.only(present.parts), present, fix=ANOTHER)
 
 
 def remember(values: Mapping[str, Any]) -> None:
     """Record that this user started these settings, which were named on the command line."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    with suppress(Problem, OSError):  # without a cache, going on asks again
+    with suppress(HardcaseError, OSError):  # without a cache, going on asks again
         for right in (*rights(values), *_fetching([str(values.get("data"))])):
             path = _record(right)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.parent.chmod(0o700)
-            said = {"allowed": now, "right": right.what}
-            write_atomically(path, json.dumps(said, indent=1).encode(), flush=False)
+            entry = {"allowed": now, "right": right.what}
+            write_atomically(path, json.dumps(entry, indent=1).encode(), flush=False)
 
 
 def require(values: Mapping[str, Any], folder: Path, *, trusted: bool = False) -> None:
@@ -378,11 +379,12 @@ def require(values: Mapping[str, Any], folder: Path, *, trusted: bool = False) -
 
 
 def consent_of(words: Sequence[str]) -> Callable[[str | Path], None]:
-    """What raises unless the user has named a file or an address on the command line (`words`), or
-    has allowed it before; asked by `errors.require_consent`, however its name came about.
+    """A check that raises unless the user has named a file or an address on the command line
+    (`words`), or has allowed it before; `errors.require_consent` calls it, whatever the origin of
+    the name.
     """
-    said = [*words, *(word.partition("=")[2] for word in words)]
-    stated = (*rights({"words": said, "trust_pickle": True}), *_fetching(said))
+    words_given = [*words, *(word.partition("=")[2] for word in words)]
+    stated = (*rights({"words": words_given, "trust_pickle": True}), *_fetching(words_given))
     named = {right.what for right in stated}
 
     def leave(thing: str | Path) -> None:
@@ -405,12 +407,12 @@ def _allowed(right: _Right) -> bool:
         record, folder = os.lstat(path), os.lstat(path.parent)
     except OSError:
         return False
-    own = not hasattr(os, "getuid") or {record.st_uid, folder.st_uid} == {os.getuid()}
-    return own and stat.S_ISREG(record.st_mode) and not folder.st_mode & 0o022
+    owned = not hasattr(os, "getuid") or {record.st_uid, folder.st_uid} == {os.getuid()}
+    return owned and stat.S_ISREG(record.st_mode) and not folder.st_mode & 0o022
 
 
-def _not_allowed(what: str, wanted: Sequence[_Right]) -> Problem:
-    return Problem(
+def _not_allowed(what: str, wanted: Sequence[_Right]) -> HardcaseError:
+    return HardcaseError(
         f"{what}, and going on would",
         *(f"- {right}" for right in wanted),
         "A run folder of others can hold anything.",

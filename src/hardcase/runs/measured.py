@@ -1,7 +1,7 @@
-"""What was measured of a model: a row for every image, with one bit for every sample.
+"""The measurement of a model: a row for every image, with a bit for every sample.
 
 Images that are only measured are stored by the digest of their pixels, never as pictures. The
-baselines of a run are asked about the same samples, so that every difference is paired.
+baselines of a run classify the same samples, so that every difference is paired.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.effects import effects_of_shard
 from hardcase.conditions.risk import RiskTable, measure_shard, rate_of
 from hardcase.conditions.wider import wider_of_shard
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import reserved
 from hardcase.runs.tables import read, table, to_parquet
 from hardcase.runs.verify import Canaries
@@ -60,7 +60,7 @@ class Measurement:
     Args:
         model: The model under test.
         box: The conditions in effect; None: only unmodified images are measured.
-        baselines: Models that are asked about the same samples.
+        baselines: Models that classify the same samples.
         samples: Samples of the conditions per image.
         seed: Everything random follows from it and from the names of the images.
         tile: Rows of every network call, see `hardcase.runs.tiles`; None: any number.
@@ -77,29 +77,29 @@ class Measurement:
 
     @property
     def queries(self) -> int:
-        """Images that the model is asked about for each image that is measured."""
+        """Images that the model classifies for each measured image."""
         return 1 + (0 if self.box is None else self.samples)
 
     @property
     def networks(self) -> dict[str, Model]:
         """Every network of the measurement by its role."""
-        beside = {f"baseline {i}": one for i, one in enumerate(self.baselines, 1)}
-        return {"model": self.model, **beside}
+        baselines = {f"baseline {i}": baseline for i, baseline in enumerate(self.baselines, 1)}
+        return {"model": self.model, **baselines}
 
-    def effects(self, images: Images, own: RiskTable) -> EffectRows:
+    def effects(self, images: Images, table: RiskTable) -> EffectRows:
         """Return the net effect of every condition, and what happens under wider ranges."""
         assert self.box is not None
-        margins = None if self.model.offers == "label" else own.margin
+        margins = None if self.model.offers == "label" else table.margin
         with self.arithmetic():
-            found = effects_of_shard(
-                self.model, images, self.box, seed=self.seed, failed=own.failed, margins=margins
+            rows = effects_of_shard(
+                self.model, images, self.box, seed=self.seed, failed=table.failed, margins=margins
             )
             beyond = wider_of_shard(self.model, images, self.box, seed=self.seed)
-        asked = int(found.queries.sum()) * max(len(found.difference), 1)
+        queries = int(rows.queries.sum()) * max(len(rows.difference), 1)
         return EffectRows(
-            [one.tolist() for one in found.difference.values()],
-            [one.tolist() for one in beyond.shares.values()],
-            asked + len(images) * len(beyond.shares),
+            [values.tolist() for values in rows.difference.values()],
+            [values.tolist() for values in beyond.shares.values()],
+            queries + len(images) * len(beyond.shares),
         )
 
     def arithmetic(self) -> AbstractContextManager[None]:
@@ -107,7 +107,7 @@ class Measurement:
         return computing(self.model.device.type, self.tile, "strict")
 
     def tables(self, images: Images) -> list[RiskTable]:
-        """Return what happens to some images: of the model, then of every baseline."""
+        """Return the outcomes of images: of the model, then of every baseline."""
         with self.arithmetic():
             return [
                 measure_shard(model, images, self.box, self.samples, self.seed)
@@ -116,8 +116,8 @@ class Measurement:
 
 
 class EffectRows(NamedTuple):
-    """What is measured beside the failure rate: by condition and by scale, a number per image, and
-    how many images were asked about for it.
+    """Measurements besides the failure rate: by condition and by scale, a number per image, and how
+    many images were classified for it.
     """
 
     conditions: list[list[float]]
@@ -135,7 +135,7 @@ class MeasuredShard(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MeasureTask:
-    """One shard of the measurement: its number and its images."""
+    """A shard of the measurement: its number and its images."""
 
     number: int
     images: Images
@@ -153,20 +153,20 @@ class MeasureTask:
         return self.packed(measurement, measurement.tables(self.images))
 
     def packed(self, measurement: Measurement, tables: Sequence[RiskTable]) -> MeasuredShard:
-        """Return the shard as it is stored, given what the models answer."""
-        own, *others = tables
-        more = measurement.effects(self.images, own) if self.effects else None
-        rows = rows_of(self.images, own, others, reserve=measurement.reserve, effects=more)
+        """Return the shard as it is stored, from the models' answers."""
+        table, *others = tables
+        more = measurement.effects(self.images, table) if self.effects else None
+        rows = rows_of(self.images, table, others, reserve=measurement.reserve, effects=more)
         summary = {
-            "images": len(own),
-            "failing": int(own.failed.sum() if measurement.box else own.clean.sum()),
-            "queries": len(own) * measurement.queries,
+            "images": len(table),
+            "failing": int(table.failed.sum() if measurement.box else table.clean.sum()),
+            "queries": len(table) * measurement.queries,
             "effect_queries": 0 if more is None else more.queries,
         }
         if self.canaries is not None:
             with measurement.arithmetic():
-                asked = self.canaries.check(measurement.networks, self.images, self.number)
-            summary["canaries"] = asked
+                queries = self.canaries.check(measurement.networks, self.images, self.number)
+            summary["canaries"] = queries
         return MeasuredShard(self.number, to_parquet(rows), summary)
 
 
@@ -178,7 +178,7 @@ def rows_of(
     reserve: bool,
     effects: EffectRows | None = None,
 ) -> pa.Table:
-    """Return the rows of some images as they are stored."""
+    """Return the rows of images as they are stored."""
     held = reserved([image_of(name) for name in own.id]) if own.image else reserved(own.id)
     columns = {
         "id": list(own.id),
@@ -190,9 +190,9 @@ def rows_of(
         "wrong_tied": own.clean_tied,
         "failing": packed_bits(own.failed.numpy()),
         "tied": packed_bits(own.tied.numpy()),
-        "baseline_wrong": _lists([one.clean.tolist() for one in baselines], len(own)),
+        "baseline_wrong": _lists([other.clean.tolist() for other in baselines], len(own)),
         "baseline_failing": _lists(
-            [packed_bits(one.failed.numpy()).tolist() for one in baselines], len(own)
+            [packed_bits(other.failed.numpy()).tolist() for other in baselines], len(own)
         ),
         "margins": [[]] * len(own) if effects is None else own.margin.tolist(),
         "effects": _lists([] if effects is None else effects.conditions, len(own)),
@@ -202,7 +202,7 @@ def rows_of(
 
 
 def _lists(columns: Sequence[list[Any]], count: int) -> list[list[Any]]:
-    """One list per row of what stands in several columns."""
+    """Combine columns into a list per row."""
     return [[column[row] for column in columns] for row in range(count)]
 
 
@@ -214,15 +214,15 @@ def _columns(lists: pa.ChunkedArray) -> NDArray[np.float64]:
 
 
 def packed_bits(samples: NDArray[np.bool_]) -> Bits:
-    """Return one number per row: bit k says whether sample k is true.
+    """Return a number per row: bit k says whether sample k is true.
 
     Example:
         >>> packed_bits(np.array([[True, False, True], [False, False, False]])).tolist()
         [5, 0]
     """
     weights = np.left_shift(np.uint64(1), np.arange(samples.shape[1], dtype=np.uint64))
-    whole: Bits = (samples * weights).sum(1, dtype=np.uint64)
-    return whole
+    bits: Bits = (samples * weights).sum(1, dtype=np.uint64)
+    return bits
 
 
 def unpacked_bits(numbers: Bits, samples: int) -> NDArray[np.bool_]:
@@ -247,11 +247,11 @@ class Measured:
         tied: Which samples are ties.
         baseline_wrong: The same of every baseline, in columns.
         baseline_failed: Which samples fail for every baseline.
-        margins: By how much another class leads the label in each sample; no columns where
+        margins: The lead of another class over the label in each sample; no columns where
             effects are not measured, as of the following.
         effects: The net effect of every declared condition.
         wider: The share of samples that fail under each wider scale.
-        claims: Whether rows are claims, of which several may be about one image.
+        claims: Whether rows are claims; an image may have more than a single claim.
     """
 
     id: tuple[str, ...]
@@ -330,7 +330,7 @@ class Measured:
         return shares
 
     def take(self, rows: NDArray[Any]) -> Measured:
-        """Return some of the rows."""
+        """Return these rows."""
         chosen = np.arange(len(self))[rows]
         names = [field.name for field in fields(self)]
         names = [name for name in names if isinstance(getattr(self, name), np.ndarray)]
@@ -361,7 +361,8 @@ class Measured:
         }
 
     def beside(self, baseline: int) -> dict[str, Any]:
-        """Return the figures of a baseline and by how much the model's differ, image by image."""
+        """Return the figures of a baseline and the model's differences from them, image by
+        image."""
         wrong = self.baseline_wrong[:, baseline].astype(float)
         shares = self.baseline_failed[baseline].mean(1) if self.samples else wrong
         return {
@@ -373,7 +374,7 @@ class Measured:
         }
 
     def difference(self, shares: NDArray[np.float64]) -> dict[str, float]:
-        """Return the failure rate less that of another model, given its shares of the same samples,
+        """Return the failure rate less that of another model, from its shares of the same samples,
         image by image; the interval holds whether ties fail or not.
         """
         return self._under_conditions(shares, low=-1.0)
@@ -390,28 +391,30 @@ class Measured:
         self, values: NDArray[Any], least: NDArray[Any], most: NDArray[Any], low: float = 0.0
     ) -> dict[str, float]:
         """A mean whose interval holds whether all ties fail or none does."""
-        found = rate_of(values, self.clusters, low=low)
+        rate = rate_of(values, self.clusters, low=low)
         if np.array_equal(least, most):
-            return found
+            return rate
         start = rate_of(least.astype(float), self.clusters, low=low)["low"]
         end = rate_of(most.astype(float), self.clusters, low=low)["high"]
-        return {**found, "low": min(start, found["low"]), "high": max(end, found["high"])}
+        return {**rate, "low": min(start, rate["low"]), "high": max(end, rate["high"])}
 
     def same_samples(self, other: Measured) -> tuple[Measured, Measured]:
         """Return the rows of both that are of the same images, with the samples that both have.
 
         Raises:
-            Problem: If there are none, or an image of the same name has other pixels.
+            HardcaseError: If there are none, or an image of the same name has other pixels.
         """
         place = {name: row for row, name in enumerate(other.id)}
         common = [row for row, name in enumerate(self.id) if name in place]
         if not common:
-            raise Problem("the two runs have no image in common: failure rates cannot be compared.")
+            raise HardcaseError(
+                "the two runs have no image in common: failure rates cannot be compared."
+            )
         mine = self.take(np.array(common))
         theirs = other.take(np.array([place[name] for name in mine.id]))
-        for name, one, two in zip(mine.id, mine.digest, theirs.digest):
-            if one != two:
-                raise Problem(
+        for name, first, second in zip(mine.id, mine.digest, theirs.digest):
+            if first != second:
+                raise HardcaseError(
                     "the two runs have other images, so failure rates cannot be compared.",
                     f"{name} is another image there",
                 )

@@ -1,7 +1,7 @@
 """A run from its first check to its last file: measure, search, check.
 
-Each phase has its own ingredients, shards, table, counts and status. A phase begins when the one
-before it is done, and what it needs is made then. A stop at any moment loses at most the shard that
+Each phase has separate ingredients, shards, table, counts and status. A phase begins when the phase
+before it is done, and its parts are built then. A stop at any moment loses at most the shard that
 was under way; `resume` goes on where the run stopped and gives the same bytes.
 """
 
@@ -27,7 +27,7 @@ from hardcase.conditions.region import RegionTable, choose_region, region_of_sha
 from hardcase.conditions.wider import SCALES, WiderTable, wider
 from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION
-from hardcase.errors import Problem, Refused
+from hardcase.errors import HardcaseError, Refused
 from hardcase.models.health import check
 from hardcase.runs.files import locked
 from hardcase.runs.folder import SCHEMA, Store, refuse_used
@@ -59,11 +59,11 @@ Status = Literal["not begun", "running", "done", "skipped", "failed"]
 BUDGETED_SECONDS = {True: 60.0, False: 20.0}
 """Seconds that measuring may take on a CPU, and on another device, before a prefix is settled."""
 SERVER_QUERIES = 2000
-"""Images that a server is asked about, at most: answers may cost something."""
+"""Images that a server classifies, at most: answers may cost money."""
 FEWEST_IMAGES = 20
 """Images that are measured, at least, however long it takes."""
 EFFECT_QUERIES = 1.3
-"""Images that are asked about again for every image and condition, about."""
+"""Images that are classified again for every image and condition, approximately."""
 CHECKED = 2**22
 """Numbers of the images, together, on which a model is checked before it is measured."""
 
@@ -93,10 +93,10 @@ class MeasurePlan:
         images: The images in the order in which they are measured.
         source: Builds `measurement` in another process.
         most: How many images are measured; None: as many as the time is enough for.
-        queries: What a server may be asked in all, if that is limited.
+        queries: Total queries of a server, if that is limited.
         shard: Images of a shard.
         config: The text of the settings that give this plan again.
-        about: Entries of run.json that are known when the run begins.
+        about: Entries of run.json that are fixed when the run begins.
         identity: What the measurement rests on.
         workers: Processes that measure side by side.
         cluster: A Ray cluster, as ``--cluster`` names it.
@@ -131,8 +131,8 @@ def phase(status: Status, why: str = "", **facts: Any) -> dict[str, Any]:
 
 def status_of(record: Mapping[str, Any], name: str) -> Status:
     """Return where a phase of a stored run stands."""
-    known = (record.get("phases") or {}).get(name) or {}
-    status: Status = known.get("status", "not begun")
+    phase = (record.get("phases") or {}).get(name) or {}
+    status: Status = phase.get("status", "not begun")
     return status
 
 
@@ -159,13 +159,13 @@ def set_phase(store: Store, name: str, said: Mapping[str, Any], **entries: Any) 
 
 @contextmanager
 def failing_is_stored(store: Store, name: str) -> Iterator[None]:
-    """Write into run.json that a phase has failed, and why, if it ends with an error of its own."""
+    """Write into run.json that a phase has failed, and why, if it ends with an error."""
     try:
         yield
     except Refused:  # of what would go on with it; the phase is as it was
         raise
     except Exception as error:
-        why = error.what if isinstance(error, Problem) else f"{type(error).__name__}: {error}"
+        why = error.what if isinstance(error, HardcaseError) else f"{type(error).__name__}: {error}"
         with store.writing():
             set_phase(store, name, phase("failed", why))
         raise
@@ -179,18 +179,18 @@ def begin(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
     refuse_used(out)
     if plan.cluster is not None:
         teams_module("ray", "a cluster", "ray").check_place(plan.cluster)
-    own = plan.measurement
+    measurement = plan.measurement
     watcher.prepare("checking that the model answers sensibly and repeatably")
-    with own.arithmetic():
-        some = plan.images.first(max(FEWEST_IMAGES, CHECKED // _numbers(plan.images))).images()
-        health = check(own.model, some, allow_low_accuracy=plan.allow_low_accuracy)
-        behaviour = behaviour_of(own.networks, plan.images)
+    with measurement.arithmetic():
+        sampled = plan.images.first(max(FEWEST_IMAGES, CHECKED // _numbers(plan.images))).images()
+        health = check(measurement.model, sampled, allow_low_accuracy=plan.allow_low_accuracy)
+        behaviour = behaviour_of(measurement.networks, plan.images)
     notes = [*health.notes, *inexact(behaviour)]
     for note in notes:
-        watcher.say(note)
+        watcher.log(note)
     versions = {name: metadata.version(name) for name in ("torch", "numpy", "pyarrow")}
-    repeatable = own.tile is not None  # tested on a device, told to on a CPU
-    if steady(own.model.device):
+    repeatable = measurement.tile is not None  # tested on a device, told to on a CPU
+    if steady(measurement.model.device):
         repeatable = strict_arithmetic()
     record = {
         "schema": SCHEMA,
@@ -201,7 +201,7 @@ def begin(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
         "finished": None,
         "complete": False,
         "elapsed": 0.0,
-        "device": str(own.model.device),
+        "device": str(measurement.model.device),
         "threads": torch.get_num_threads(),
         "bitwise": health.bitwise and repeatable,
         "deterministic": True,
@@ -209,7 +209,9 @@ def begin(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
         "totals": dict.fromkeys(SPENDING, 0),
         "phases": {name: phase("not begun") for name in PHASES},
         "identity": plan.identity.to_json(),
-        "behaviour": {role: one.to_json() for role, one in behaviour.items()},
+        "behaviour": {
+            role: behaviour_of_role.to_json() for role, behaviour_of_role in behaviour.items()
+        },
         **plan.about,
     }
     with locked(out):
@@ -222,11 +224,12 @@ def _numbers(images: ImageSet) -> int:
 
 
 def inexact(behaviour: Mapping[str, Fingerprint]) -> list[str]:
-    """Return what is said of networks whose bits are not promised."""
+    """Return the notes on networks without a promise of equal bits."""
     return [
-        f"bits of the {role} are not promised: on resume its answers may differ by {one.within:.1g}"
-        for role, one in behaviour.items()
-        if one.within
+        f"bits of the {role} are not promised: on resume its answers may differ by"
+        f" {network.within:.1g}"
+        for role, network in behaviour.items()
+        if network.within
     ]
 
 
@@ -247,7 +250,7 @@ def reopen(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
         damaged = repair_measured(store)
         again = [f"shard {n} of the measurement was damaged; it is set aside" for n in damaged]
         for note in (*notes, *again):
-            watcher.say(note)
+            watcher.log(note)
         if damaged:
             set_phase(store, "measure", phase("running"))
     return store
@@ -257,21 +260,21 @@ def reopen(plan: MeasurePlan, out: Path, watcher: Watcher) -> Store:
 
 
 def settle(plan: MeasurePlan, seconds: float) -> tuple[int, str]:
-    """Return how many images are measured, and what decides it: that all are, a choice, the time
-    that the first shard took, or what a server may be asked.
+    """Return how many images are measured, and the reason: all, the user's choice, the time of the
+    first shard, or the query limit of a server.
     """
-    whole = len(plan.images)
+    total = len(plan.images)
     if plan.most is not None:
-        return min(plan.most, whole), "chosen"
+        return min(plan.most, total), "chosen"
     if plan.queries is not None:
         count = max(plan.queries // plan.measurement.queries, FEWEST_IMAGES)
-        return min(count, whole), "all" if count >= whole else "queries"
-    shard = min(plan.shard, whole)
+        return min(count, total), "all" if count >= total else "queries"
+    shard = min(plan.shard, total)
     limit = BUDGETED_SECONDS[steady(plan.measurement.model.device)]
-    if seconds / shard * whole <= limit:
-        return whole, "all"
+    if seconds / shard * total <= limit:
+        return total, "all"
     shards = max(int(limit / seconds), 1, -(-FEWEST_IMAGES // shard))
-    return min(shards * plan.shard, whole), "time"
+    return min(shards * plan.shard, total), "time"
 
 
 def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
@@ -285,15 +288,17 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
     watcher.enter("measure", store.record())
     with store.writing(), logged(store.folder):
         began = monotonic()
-        own = plan.measurement
+        measurement = plan.measurement
         most = min(len(plan.images), plan.most or len(plan.images))
-        with own.arithmetic():
+        with measurement.arithmetic():
             shards = -(-most // plan.shard)
-            canaries = Canaries.drawn(own.networks, plan.images, seed=own.seed, shards=shards)
+            canaries = Canaries.drawn(
+                measurement.networks, plan.images, seed=measurement.seed, shards=shards
+            )
         _tell(store, watcher, most)
         count, settled, more = _first_shard(plan, store, watcher, canaries)
-        known = store.measured.read()
-        numbers = [n for n in range(-(-count // plan.shard)) if n not in known]
+        stored = store.measured.read()
+        numbers = [n for n in range(-(-count // plan.shard)) if n not in stored]
         todo = (
             MeasureTask(n, _shard(plan, n, count), canaries=canaries, effects=more) for n in numbers
         )
@@ -308,8 +313,12 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
             set_phase(store, "measure", phase("running", elapsed=elapsed))
             return False
         # a later phase has canaries of its own: it must begin with what was measured
-        with own.arithmetic():
-            local = {role: one for role, one in own.networks.items() if not is_server(one)}
+        with measurement.arithmetic():
+            local = {
+                role: network
+                for role, network in measurement.networks.items()
+                if not is_server(network)
+            }
             require_behaviour(store.record(), local, plan.images)
         watcher.prepare("working out the failure rate, and where it is highest")
         keep_figures(plan, store, settled=settled, elapsed=elapsed)
@@ -322,12 +331,12 @@ def _first_shard(
     """Measure the first shard here, if it is missing, and settle how many images are measured, and
     whether effects of conditions are.
     """
-    known = store.measured.read().get(0)
-    if known is not None:
-        said = known.summary
+    stored = store.measured.read().get(0)
+    if stored is not None:
+        said = stored.summary
         return int(said["settled_images"]), str(said["settled"]), bool(said["effects"])
-    whole = min(len(plan.images), plan.most or len(plan.images))
-    images = _shard(plan, 0, whole)
+    total = min(len(plan.images), plan.most or len(plan.images))
+    images = _shard(plan, 0, total)
     plan.measurement.tables(images.first(1))  # what is slow once is not counted
     began = monotonic()
     tables = plan.measurement.tables(images)
@@ -336,12 +345,12 @@ def _first_shard(
     count, settled, more = ahead.images, ahead.settled, ahead.effects
     search_seconds = plan.search_seconds(each / plan.measurement.queries)
     if sentence := forecast_in_words(ahead.seconds, search_seconds):
-        watcher.say(sentence)
+        watcher.log(sentence)
     task = MeasureTask(0, images, canaries=canaries, effects=more)
     number, part, summary = task.packed(plan.measurement, tables)
     if settled in ("time", "queries"):
         what = {"time": "in the time that measuring may take", "queries": "by so many queries"}
-        watcher.say(
+        watcher.log(
             f"{count:,} of {len(plan.images):,} images are measured {what[settled]}; all of them:"
             " --measure all"
         )
@@ -353,17 +362,17 @@ def _first_shard(
 
 def forecast(plan: MeasurePlan, each: float) -> Forecast:
     """Return what is measured where an image takes `each` seconds. Effects of conditions are
-    measured where the whole measurement stays within its time with them, and costs nothing else.
+    measured if the measurement stays within its time with them, and if queries are free.
     """
-    own = plan.measurement
+    measurement = plan.measurement
     count, settled = settle(plan, each * min(plan.shard, len(plan.images)))
     seconds = each * count
-    if own.box is None or is_server(own.model):
+    if measurement.box is None or is_server(measurement.model):
         return Forecast(count, settled, False, seconds)
-    again = 2 + EFFECT_QUERIES * len(own.box.conditions.ranges)
-    whole = seconds * (1 + again / own.queries)
-    more = whole <= BUDGETED_SECONDS[steady(own.model.device)]
-    return Forecast(count, settled, more, whole if more else seconds)
+    again = 2 + EFFECT_QUERIES * len(measurement.box.conditions.ranges)
+    seconds_with_effects = seconds * (1 + again / measurement.queries)
+    more = seconds_with_effects <= BUDGETED_SECONDS[steady(measurement.model.device)]
+    return Forecast(count, settled, more, seconds_with_effects if more else seconds)
 
 
 def _shard(plan: MeasurePlan, number: int, count: int) -> Any:
@@ -373,8 +382,10 @@ def _shard(plan: MeasurePlan, number: int, count: int) -> Any:
 
 def _tell(store: Store, watcher: Watcher, count: int) -> None:
     """Tell how many images are measured, and how many samples of them fail."""
-    summaries = [one.summary for one in store.measured.read().values()]
-    done, failing = (sum(int(one[name]) for one in summaries) for name in ("images", "failing"))
+    summaries = [summary.summary for summary in store.measured.read().values()]
+    done, failing = (
+        sum(int(summary[name]) for summary in summaries) for name in ("images", "failing")
+    )
     watcher.advance(done, count, failing)
 
 
@@ -383,7 +394,8 @@ Shards = Callable[[Iterator[MeasureTask]], Iterator[MeasuredShard]]
 
 @contextmanager
 def _measuring(plan: MeasurePlan, watcher: Watcher) -> Iterator[Shards]:
-    """What measures shards: this process, several of this machine, or a cluster."""
+    """The executor of measured shards: this process, worker processes of this machine, or a
+    cluster."""
     if plan.cluster is not None:
         ray = teams_module("ray", "a cluster", "ray")
         device = plan.measurement.model.device.type
@@ -413,11 +425,14 @@ def _nothing(counts: Any) -> None:
 
 def keep_figures(plan: MeasurePlan, store: Store, *, settled: str, elapsed: float) -> None:
     """Write the figures of a finished measurement into run.json."""
-    own = plan.measurement
+    measurement = plan.measurement
     rows = measured_rows(store)
     unmodified = 1 - float(rows.wrong.mean())
-    queries = len(rows) * own.queries
-    baselines = [{"name": one.name, **rows.beside(i)} for i, one in enumerate(own.baselines)]
+    queries = len(rows) * measurement.queries
+    baselines = [
+        {"name": baseline.name, **rows.beside(i)}
+        for i, baseline in enumerate(measurement.baselines)
+    ]
     figures = {
         **rows.figures(),
         **condition_figures(plan, rows),
@@ -428,11 +443,11 @@ def keep_figures(plan: MeasurePlan, store: Store, *, settled: str, elapsed: floa
     }
     totals = {
         "queries": queries,
-        "baseline_queries": queries * len(own.baselines),
+        "baseline_queries": queries * len(measurement.baselines),
     }
-    said = phase("done", elapsed=elapsed, tile=own.tile, totals=totals)
+    status = phase("done", elapsed=elapsed, tile=measurement.tile, totals=totals)
     accuracy = {"value": unmodified, "images": len(rows)}
-    set_phase(store, "measure", said, risk=figures, accuracy=accuracy)
+    set_phase(store, "measure", status, risk=figures, accuracy=accuracy)
 
 
 def condition_figures(plan: MeasurePlan, rows: Measured) -> dict[str, Any]:
@@ -441,32 +456,32 @@ def condition_figures(plan: MeasurePlan, rows: Measured) -> dict[str, Any]:
 
     The region is chosen on the open images and measured on the reserved ones.
     """
-    own = plan.measurement
-    if own.box is None or not rows.wider.shape[1]:
+    measurement = plan.measurement
+    if measurement.box is None or not rows.wider.shape[1]:
         return {"effects": None, "worst_region": None, "wider": None}
     claims = rows.clusters
-    numbers = dict(zip(own.box.conditions.ranges, torch.from_numpy(rows.effects.T)))
+    numbers = dict(zip(measurement.box.conditions.ranges, torch.from_numpy(rows.effects.T)))
     none = torch.zeros(len(rows), dtype=torch.int64)
     table = EffectTable(rows.id, claims, numbers, none)
     scales = dict(zip(SCALES, torch.from_numpy(rows.wider.T)))
-    found = [one.to_json() for one in effects([table]) if one.shown] if numbers else []
-    region = _worst_region(plan, rows) if own.reserve else None
+    found = [figure.to_json() for figure in effects([table]) if figure.shown] if numbers else []
+    region = _worst_region(plan, rows) if measurement.reserve else None
     return {
         "effects": found,
         "worst_region": region,
-        "wider": [one.to_json() for one in wider([WiderTable(rows.id, claims, scales)])],
+        "wider": [figure.to_json() for figure in wider([WiderTable(rows.id, claims, scales)])],
     }
 
 
 def _worst_region(plan: MeasurePlan, rows: Measured) -> dict[str, Any] | None:
-    own = plan.measurement
-    assert own.box is not None
+    measurement = plan.measurement
+    assert measurement.box is not None
     failed = torch.from_numpy(rows.failed)
     region = choose_region(
-        own.box,
+        measurement.box,
         rows.id,
         failed,
-        seed=own.seed,
+        seed=measurement.seed,
         margins=torch.from_numpy(rows.margins).float(),
         unmodified=torch.from_numpy(rows.wrong),
         claims=rows.claims,
@@ -474,17 +489,22 @@ def _worst_region(plan: MeasurePlan, rows: Measured) -> dict[str, Any] | None:
     if region is None:
         return None
     tables = list[RegionTable]()
-    with own.arithmetic():
+    with measurement.arithmetic():
         for start in range(0, len(rows), plan.shard):
             part = slice(start, min(start + plan.shard, len(rows)))
             shard = plan.images.take(torch.arange(part.start, part.stop)).images()
             tables.append(
                 region_of_shard(
-                    own.model, shard, own.box, region, seed=own.seed, failed=failed[part]
+                    measurement.model,
+                    shard,
+                    measurement.box,
+                    region,
+                    seed=measurement.seed,
+                    failed=failed[part],
                 )
             )
-    found = worst_region(region, tables)
-    return None if found is None else found.to_json()
+    worst = worst_region(region, tables)
+    return None if worst is None else worst.to_json()
 
 
 def measured_rows(store: Store) -> Measured:
@@ -497,7 +517,7 @@ def measured_rows(store: Store) -> Measured:
 def settled_queries(
     measurement: Measurement, total: int | None, *, chosen: int | None
 ) -> int | None:
-    """How many images a server may be asked about while it is measured; None: no server, or the
+    """How many images a server may classify while it is measured; None: no server, or the
     number of images was chosen.
     """
     if chosen is not None or not is_server(measurement.model):

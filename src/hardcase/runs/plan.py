@@ -44,7 +44,8 @@ TRAINED = {"space", "partners", "surrogates"}
 BACKWARD = 3
 """How many times the time of an answer its gradient takes, about."""
 WITNESSES = 3
-"""Witnesses of a search on small images, unless they were named; of photographs one."""
+"""Witnesses of a search on small images, unless the user named them; on photographs a single
+one."""
 PLAIN = (bool, int, float, str)
 """Types of options that a configuration file can hold."""
 FROM_PYTHON = (
@@ -62,7 +63,7 @@ class Plan:
         rounds: Shards that start from the same state of the guides.
         config: The text that re-creates the plan.
         about: More entries of the record.
-        ingredients: Digests of what the campaign was made from and does not show.
+        ingredients: Digests of the campaign's inputs that it does not hold itself.
     """
 
     source: Source
@@ -104,8 +105,8 @@ def measure_plan(context: Context) -> MeasurePlan:
     _log.debug("the data and the model are loaded, on %s", device)
     _check_names(context)
     images = context.measured_images
-    whole = config.measure == "all"
-    most = len(images) if whole else cast("int | None", config.measure)
+    everything = config.measure == "all"
+    most = len(images) if everything else cast("int | None", config.measure)
     source: Callable[[], Measurement] = partial(_itself, measurement)
     text = FROM_PYTHON
     if context.by_name:
@@ -137,19 +138,19 @@ def _search_seconds(context: Context, query: float) -> tuple[float, float] | Non
     config = context.config
     if config.method.name == NO_SEARCH:
         return (0.0, 0.0)
-    given = {*context.part.given}
-    if {"space", "partners"} & given:
+    ingredients = {*context.part.given}
+    if {"space", "partners"} & ingredients:
         return None
-    asked = config.budget.queries or QUERIES
-    if "surrogates" not in given:  # then the method is built, for nothing is trained for it
+    queries = config.budget.queries or QUERIES
+    if "surrogates" not in ingredients:  # then the method is built, for nothing is trained for it
         budget = overlay(Budget(**config.budget.model_dump()), context.method.budget)
-        asked = max(budget.queries or 0, BACKWARD * (budget.gradients or 0))
+        queries = max(budget.queries or 0, BACKWARD * (budget.gradients or 0))
     photographs = is_photographic(context.shape)
     networks = 1 + len(config.peers)
     if context.part.facts.get("witnesses") == "default" and config.witnesses is None:
         networks += 1 if photographs else WITNESSES
     count = min(config.images or SEEDS, len(context.all_images))
-    most = count * asked * networks * query
+    most = count * queries * networks * query
     usual = SPENT * most
     if photographs and config.images is None and usual > ENOUGH_TIME:  # of fewer images
         return ENOUGH_TIME, ENOUGH_TIME / SPENT
@@ -157,7 +158,7 @@ def _search_seconds(context: Context, query: float) -> tuple[float, float] | Non
 
 
 def _check_names(context: Context) -> None:
-    """Tell what is wrong with names of later phases before the first one begins."""
+    """Raise for wrong names of later phases before the first phase begins."""
     config = context.config
     if config.criteria is not None:
         from hardcase.criteria.criterion import parse_list
@@ -277,7 +278,7 @@ def plan_of(context: Context) -> Plan:
 
 
 def _devices(context: Context) -> tuple[str, ...]:
-    """The GPUs that worker processes use: all of them, unless one was named."""
+    """The GPUs that worker processes use: all of them, unless the user named a device."""
     device = context.subject.device
     named = ":" in context.config.device or device.index not in (None, 0)
     return gpus(torch.cuda.device_count()) if device.type == "cuda" and not named else ()
@@ -304,12 +305,12 @@ def _resolved(context: Context, chosen: Mapping[str, Any]) -> Config:
         for name, value in now.items()
         if name not in config.given and before.get(name) != value
     }
-    given = dict(sorted({**config.given, **by_default}.items()))  # however the run came here
-    return resolved.given_by(given)
+    sources = dict(sorted({**config.given, **by_default}.items()))  # however the run came here
+    return resolved.given_by(sources)
 
 
 def _settled(context: Context) -> dict[str, Any]:
-    """What a clock has chosen: whether networks that nobody asked for are worth their training.
+    """Choices by a clock: whether default networks are worth their training.
     Workers, and whoever resumes the run, do not choose again.
     """
     config = context.config
@@ -324,14 +325,14 @@ def _settled(context: Context) -> dict[str, Any]:
 
 
 def _search_settings(context: Context, shard: int) -> dict[str, Any]:
-    """What was chosen for the search, and is not known before its ingredients are."""
+    """Choices for the search that depend on its ingredients."""
     config = context.config
     options = context.method.details.get("options", {})
     plain = {name: value for name, value in options.items() if isinstance(value, PLAIN)}
     if config.budget.queries is not None and "queries" in plain:
         # the budget is stored as such, and the method is built again as it was
-        own = context.part.options["queries"].default
-        plain["queries"] = config.method.options().get("queries", own)
+        default = context.part.options["queries"].default
+        plain["queries"] = config.method.options().get("queries", default)
     return {
         **_settled(context),
         "campaign": config.campaign.model_copy(update={"shard": shard, "tile": context.tile}),

@@ -31,9 +31,9 @@ from hardcase.training.cards import TrainingProgress
 _HISTORY = ("queries", "gradients", "seeds", "failing", "findings")
 COLUMNS = ["seconds", "queries", "gradients", "seeds_done", "failing_seeds", "findings"]
 LONGEST = 2000
-"""Rows of history.csv after which every second one is dropped."""
+"""Rows of history.csv after which every second row is dropped."""
 LARGEST = 1_000_000
-"""Bytes after which the log is begun anew; the one before is kept."""
+"""Bytes after which a new log begins; the previous log stays."""
 OFTEN = 0.5
 """Seconds between two writes of the small files; what they say can be had from the shards at any
 time.
@@ -43,11 +43,11 @@ Row = list[float]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Sums over the finished shards (`done` of `shards`), told after every one.
+    """Sums over the finished shards (`done` of `shards`), reported after every shard.
 
-    `confusions` says how often which label was mistaken for which, `service` what it took to get
-    the subject's answers, where it counts that, `canaries` how often networks were asked whether
-    they still answer as before.
+    `confusions` says how often which label was mistaken for which, `service` the calls and seconds
+    of the subject's answers, if they are counted, `canaries` how often networks were checked for
+    equal answers.
     """
 
     done: int = 0
@@ -64,16 +64,18 @@ class Progress:
 
     @staticmethod
     def sum(summaries: Sequence[Mapping[str, Any]]) -> Progress:
-        """Several finished shards, by their summaries in the ledger."""
+        """The sum of finished shards, from their summaries in the ledger."""
         total = Progress()
-        for one in summaries:
+        for summary in summaries:
             numbers = ("seeds", "queries", "gradients", "failing", "findings", "canaries")
             total += Progress(
                 done=1,
-                **{name: int(one.get(name, 0)) for name in numbers},
-                confusions=Counter({(a, b): times for a, b, times in one.get("confusions", ())}),
-                service=Counter(one.get("service", {})),
-                kinds=Counter(one.get("kinds", {})),
+                **{name: int(summary.get(name, 0)) for name in numbers},
+                confusions=Counter(
+                    {(a, b): times for a, b, times in summary.get("confusions", ())}
+                ),
+                service=Counter(summary.get("service", {})),
+                kinds=Counter(summary.get("kinds", {})),
             )
         return total
 
@@ -126,10 +128,10 @@ def logged(folder: Path) -> Iterator[None]:
 
 
 class Watcher:
-    """What a front end may do during a run; this one does nothing."""
+    """The interface of front ends to a run; this class does nothing."""
 
-    def say(self, text: str) -> None:
-        """Something worth a line: what was found, skipped or chosen."""
+    def log(self, text: str) -> None:
+        """A line for the user: failures, skipped parts, choices."""
 
     def prepare(self, what: str) -> None:
         """What is done from now on, in words, until a phase begins or goes on."""
@@ -138,8 +140,8 @@ class Watcher:
         """A phase begins; the folder exists, and a stop loses at most a shard."""
 
     def advance(self, done: int, total: int, failing: int) -> None:
-        """So many of all images are measured, and so many of their samples fail: told once before
-        the first shard (a resumed run has some), then after every one.
+        """So many of all images are measured, and so many of their samples fail: called once before
+        the first shard (a resumed run has finished shards), then after every shard.
         """
 
     def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
@@ -149,8 +151,8 @@ class Watcher:
         """Steps were made; the counts are those of the shards being searched."""
 
     def shard(self, progress: Progress) -> None:
-        """Where the whole run stands: told once before the first shard (a resumed run has some),
-        then after every one.
+        """The progress of the entire run: called once before the first shard (a resumed run has
+        finished shards), then after every shard.
         """
 
     def stopped(self) -> bool:
@@ -159,17 +161,17 @@ class Watcher:
 
 
 RUNNING = {"measure": "measuring", "search": "searching", "check": "checking"}
-"""What a phase is called while it runs."""
+"""The name of a phase while it runs."""
 STOPPABLE = ("measuring", "searching")
-"""What ends after the shard that is under way, when it is asked to stop."""
+"""A process that ends after the current shard, when it is stopped."""
 
 
 class Stoppable(Watcher):
     """Shows nothing. As a context it listens for Ctrl-C and SIGTERM.
 
     While a run measures or searches, the first Ctrl-C (or SIGTERM) asks it to stop after the
-    current shard, the second stops at once. At any other time the first one stops at once: there
-    is nothing to save.
+    current shard, the second stops at once. At any other time the first request stops at once:
+    there is nothing to save.
     """
 
     def __init__(self) -> None:
@@ -215,7 +217,8 @@ class Stoppable(Watcher):
 
 
 class ProgressLog:
-    """Told of every shard; `watcher` hears where the whole run stands, earlier processes included.
+    """Called after every shard; reports to `watcher` the progress of the entire run, earlier
+    processes included.
 
     `shards` is their number in all.
     """
@@ -233,10 +236,10 @@ class ProgressLog:
         self.watcher = watcher
         stored = _summaries(store)
         self.rows = list[Row]()
-        for one in sorted(stored, key=lambda one: one.get("elapsed", 0.0)):
+        for entry in sorted(stored, key=lambda entry: entry.get("elapsed", 0.0)):
             before = self.rows[-1][1:] if self.rows else [0] * len(_HISTORY)
-            sums = [a + one.get(name, 0) for a, name in zip(before, _HISTORY)]
-            self.rows.append([one.get("elapsed", 0.0), *sums])
+            sums = [a + entry.get(name, 0) for a, name in zip(before, _HISTORY)]
+            self.rows.append([entry.get("elapsed", 0.0), *sums])
         self.base = Progress.sum(stored)
         self.latest = Progress(shards=shards)
         self.start = monotonic()
@@ -300,31 +303,31 @@ class ProgressLog:
             run_log.error("the search ended early", exc_info=error)
         self.store.settle()
         run = Run(self.store)
-        whole = self.store.done() >= set(range(self.shards))
-        searched = {"status": "done" if whole else "running", "elapsed": self.elapsed()}
+        complete = self.store.done() >= set(range(self.shards))
+        searched = {"status": "done" if complete else "running", "elapsed": self.elapsed()}
         phases = dict(self.record["phases"])
         phases["search"] = {**phases["search"], **searched}
-        ended = all(one["status"] in ("done", "skipped") for one in phases.values())
+        ended = all(entry["status"] in ("done", "skipped") for entry in phases.values())
         now = datetime.now(UTC).isoformat(timespec="seconds")
         stored = _summaries(self.store)
         total = Progress.sum(stored)
-        found = self.store.findings()
-        kinds = found["kind"].value_counts().to_pylist()
+        findings = self.store.findings()
+        kinds = findings["kind"].value_counts().to_pylist()
         record = {
             **self.record,
             "phases": phases,
             "complete": ended,
             "finished": now if ended else None,
             "elapsed": self.elapsed(),
-            "totals": {name: sum(one.get(name, 0) for one in stored) for name in SPENDING},
+            "totals": {name: sum(entry.get(name, 0) for entry in stored) for name in SPENDING},
             "canaries": total.canaries,
             "kinds": {row["values"]: row["counts"] for row in kinds},
-            **run.counted(self.store.seed_groups(["status", "evaluated", "failing"]), found),
+            **run.counted(self.store.seed_groups(["status", "evaluated", "failing"]), findings),
         }
         if total.service:
             record["service"] = dict(total.service)
         self.store.write_record(record)
-        phase = "done" if whole else "stopped"
+        phase = "done" if complete else "stopped"
         self.write(phase)
         run_log.info("%s: %s", self.store.folder, phase)
 

@@ -1,5 +1,5 @@
-"""A run that was stored, as a value: its record, its findings, its summary; what is claimed of its
-seeds as they were given, of its findings where they moved.
+"""A run that was stored, as a value: its record, its findings, its summary; the claims on its seeds
+at their original positions, on its findings at their new positions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hardcase import statistics, tensors
 from hardcase.campaign.claims import CLAIM_KINDS, Claims, image_of
 from hardcase.data.files import ImageSet
 from hardcase.environment import one_line
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.files import file_size_and_crc
 from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity, run_digest
@@ -45,7 +45,7 @@ BATCH = 2**16
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One stored finding beside its seed."""
+    """A stored finding with its seed."""
 
     row: dict[str, Any]
     seed: dict[str, Any]
@@ -60,14 +60,14 @@ class Finding:
         return f"Finding({self}, {self.row['kind']}, from seed {self.row['original']!r})"
 
     def show(self) -> Any:
-        """Seed, finding and difference as one figure (matplotlib)."""
+        """Seed, finding and difference as a figure (matplotlib)."""
         from matplotlib.figure import Figure
 
-        seed, found = (
+        seed, changed = (
             tensors.decode(row["image"]["bytes"]).float() / 255 for row in (self.seed, self.row)
         )
         figure = Figure(figsize=(6, 2.3))
-        images = (seed, found, (found - seed) / 2 + 0.5)
+        images = (seed, changed, (changed - seed) / 2 + 0.5)
         titles = (
             self.classes[self.row["expected"]],
             self.classes[self.row["predicted"]],
@@ -109,27 +109,27 @@ class Run:
 
     @cached_property
     def verification(self) -> Verification:
-        """How far the folder agrees with its own checksums and with its beginning."""
+        """The checks of the folder: against its checksums and its beginning."""
         return verify(self.store)
 
     @cached_property
     def findings(self) -> pa.Table:
         """All findings without their images (`images`), in the order of their seeds' shards."""
-        found = self.store.findings()
-        known = self.seeds["id"].combine_chunks()
-        lost = found.filter(pc.invert(pc.is_in(found["original"], value_set=known)))
+        findings = self.store.findings()
+        ids = self.seeds["id"].combine_chunks()
+        lost = findings.filter(pc.invert(pc.is_in(findings["original"], value_set=ids)))
         if len(lost):
-            raise self._damaged(f"its table of seeds lacks {lost['original'][0].as_py()[:80]!r}")
-        self._check_labels(found["expected"])
-        if not {*found["kind"].unique().to_pylist()} <= {*KINDS}:
-            raise self._damaged("its findings are of kinds that there are not")
+            raise self._damaged(f"its table of images lacks {lost['original'][0].as_py()[:80]!r}")
+        self._check_labels(findings["expected"])
+        if not {*findings["kind"].unique().to_pylist()} <= {*KINDS}:
+            raise self._damaged("its failures are of unknown kinds")
         for name in ("code", "peer_predicted"):
-            if len(pc.unique(pc.list_value_length(found[name]).drop_null())) > 1:
-                raise self._damaged(f"column {name} of its findings has rows of different lengths")
-        return found
+            if len(pc.unique(pc.list_value_length(findings[name]).drop_null())) > 1:
+                raise self._damaged(f"column {name} of its failures has rows of different lengths")
+        return findings
 
-    def _damaged(self, why: str) -> Problem:
-        return Problem(f"{self.folder} is damaged: {why}.")
+    def _damaged(self, why: str) -> HardcaseError:
+        return HardcaseError(f"{self.folder} is damaged: {why}.")
 
     @cached_property
     def seeds(self) -> pa.Table:
@@ -139,7 +139,7 @@ class Run:
         return rows
 
     def images(self, rows: Sequence[int] | None = None) -> UInt8[Tensor, "r c h w"]:
-        """The images of some findings, by their rows in `findings`; of all if None."""
+        """The images of findings, by their rows in `findings`; of all if None."""
         return tensors.decode_all(self.store.finding_images(_rows(rows, len(self.findings))))
 
     def stored_images(self, rows: Sequence[int] | None = None) -> list[bytes]:
@@ -147,7 +147,7 @@ class Run:
         return self.store.finding_images(_rows(rows, len(self.findings)))
 
     def seed_images(self, rows: Sequence[int] | None = None) -> UInt8[Tensor, "r c h w"]:
-        """The images of some seeds, by their rows in `seeds`; of all if None."""
+        """The images of seeds, by their rows in `seeds`; of all if None."""
         return tensors.decode_all(self.store.seed_images(_rows(rows, len(self.seeds))))
 
     def stored_seed_images(self, rows: Sequence[int] | None = None) -> list[bytes]:
@@ -161,13 +161,14 @@ class Run:
 
     def _check_labels(self, labels: pa.ChunkedArray) -> None:
         """Refuse numbers that no class of the data has; what a network answers may lie beyond."""
-        known = len(self.record.get("classes") or ()) or math.inf
-        if len(labels) and not 0 <= pc.min(labels).as_py() <= pc.max(labels).as_py() < known:
+        classes = len(self.record.get("classes") or ()) or math.inf
+        if len(labels) and not 0 <= pc.min(labels).as_py() <= pc.max(labels).as_py() < classes:
             raise self._damaged("it has labels of classes that its data lacks")
 
     @cached_property
     def verdicts(self) -> dict[str, dict[str, Any]] | None:
-        """What the judge said, by finding; None if nobody judged, or this is not what was said."""
+        """The judge's verdicts, by finding; None if the run is not judged, or the file does not
+        match the verdicts' checksum."""
         parts = sorted((self.folder / "verdicts").glob("part-*.parquet"))
         if not parts:
             return None
@@ -206,12 +207,12 @@ class Run:
     def counted(
         self, seeds: Iterable[pa.Table], findings: pa.Table
     ) -> dict[str, dict[str, int | None]]:
-        """The same of seeds in parts, of which one is in memory at a time."""
+        """The same of seeds in parts; only the current part is in memory."""
         rows = (
             row
             for part in seeds
-            for some in part.select(["status", "evaluated", "failing"]).to_batches(BATCH)
-            for row in some.to_pylist()
+            for batch in part.select(["status", "evaluated", "failing"]).to_batches(BATCH)
+            for row in batch.to_pylist()
         )
         return statistics.count(
             rows,
@@ -247,21 +248,21 @@ class Run:
         columns = record.get("columns", range(space.size))  # those of declared conditions
         strange = max(columns, default=0) >= space.size
         if strange or any(code and len(code) != len(columns) for code in codes):
-            raise self._damaged(f"its findings have codes of another space than {record['text']}")
-        whole = torch.zeros(len(codes), space.size)
+            raise self._damaged(f"its failures have codes of another space than {record['text']}")
+        full = torch.zeros(len(codes), space.size)
         for row, code in enumerate(codes):
-            whole[row, list(columns)] = torch.tensor(code or [0.0] * len(columns))
-        return whole
+            full[row, list(columns)] = torch.tensor(code or [0.0] * len(columns))
+        return full
 
     def summary(self) -> str:
         """The funnel in words, each count with its denominator and 95 % interval."""
         counts = self.counts()["search_results"]
         attempted = counts["searched"] or 0
         images = f"{counts['images']} image{'s' * (counts['images'] != 1)}"
-        known = self.record.get("claims")
+        claims = self.record.get("claims")
         usable = f"{counts['correctly_classified']} correctly classified"
-        if known:
-            images = f"{counts['images']} claims about {known['images']} images"
+        if claims:
+            images = f"{counts['images']} claims about {claims['images']} images"
             usable = f"{counts['correctly_classified']} that the model makes"
         kinds = Counter(self.findings["kind"].to_pylist())
         settings = settings_in_words(self.record.get("options") or {})
@@ -270,7 +271,7 @@ class Run:
             f"{images}, {usable}, {attempted} searched; 95 % intervals in brackets",
             kinds_in_words(kinds),
         ]
-        judged = self.verdicts is not None or not known
+        judged = self.verdicts is not None or not claims
         for step in ("failing", "witnessed"):
             if counts[step] is not None:
                 lines.append(f"{step:>11}: {self.rate(counts[step], attempted)}")
@@ -281,10 +282,10 @@ class Run:
             lines.append(
                 f"{'':>13}by networks that took no part; {against_people_in_words(self.record)}"
             )
-        small = sum(said.get("by") == "norm" for said in (self.verdicts or {}).values())
+        small = sum(verdict.get("by") == "norm" for verdict in (self.verdicts or {}).values())
         if small:
             lines.append(
-                f"    by norm: {small} of {len(self)} findings changed by at most 8/255, "
+                f"    by norm: {small} of {len(self)} failures changed by at most 8/255, "
                 "too little to change what they show"
             )
         clusters = counts["clusters"]
@@ -299,7 +300,7 @@ class Run:
         try:
             return self.findings.to_pandas()
         except ModuleNotFoundError as error:
-            raise Problem(
+            raise HardcaseError(
                 "a frame needs pandas, which is not installed.", fix="pip install 'hardcase[frame]'"
             ) from error
 
@@ -330,12 +331,12 @@ def _rows(rows: Sequence[int] | None, count: int) -> Sequence[int]:
 
 def keep_claims(store: Store, images: ImageSet) -> None:
     """Store what is claimed of the seeds of a run, unless it is there."""
-    whole = images.images()
-    claims = Claims.of(whole)
+    claimed = images.images()
+    claims = Claims.of(claimed)
     if claims is None or read_side_file(store, CLAIMS) is not None:
         return
     stored: dict[str, Any] = {}
-    boxes = zip(whole.id, claims.kind.tolist(), claims.box.tolist())
+    boxes = zip(claimed.id, claims.kind.tolist(), claims.box.tolist())
     stored["claims"] = {
         name: " ".join([CLAIM_KINDS[kind], *(f"{side:.9g}" for side in box)])
         for name, kind, box in boxes
@@ -343,7 +344,7 @@ def keep_claims(store: Store, images: ImageSet) -> None:
     if claims.mask.shape[1]:
         masks = encode_all(claims.mask[:, None] * 255)
         stored["masks"] = {
-            name: base64.b64encode(mask).decode() for name, mask in zip(whole.id, masks)
+            name: base64.b64encode(mask).decode() for name, mask in zip(claimed.id, masks)
         }
     write_side_file(store, CLAIMS, stored)
 
@@ -359,9 +360,9 @@ def seed_claims(run: Run) -> Claims | None:
         masks = torch.zeros(len(names), 0, 0, dtype=torch.uint8)
         if stored.get("masks"):
             masks = torch.stack([_mask(stored["masks"], name) for name in names])
-    except (LookupError, TypeError, ValueError, RuntimeError, Problem) as error:
-        raise Problem(
-            f"{run.folder} does not say what its seeds claim: {CLAIMS} is damaged or missing.",
+    except (LookupError, TypeError, ValueError, RuntimeError, HardcaseError) as error:
+        raise HardcaseError(
+            f"{run.folder} does not say what its images claim: {CLAIMS} is damaged or missing.",
             fix=f"hardcase resume {run.folder}, which writes it anew",
         ) from error
     kind = torch.tensor([row[0] for row in rows])

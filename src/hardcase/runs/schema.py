@@ -25,11 +25,11 @@ ALWAYS = (
 def run_schema() -> dict[str, Any]:
     """Return the schema of run.json as this version writes it.
 
-    Inside of entries others may stand; beside them none.
+    Entries may hold further keys; the record itself may not.
     """
     model = RUN_RECORD.model_json_schema(by_alias=True)
-    known = _written_out(model, model.pop("$defs"))["properties"]
-    known |= {"schema": {"const": SCHEMA}, CHECK: {"type": "string"}}
+    properties = _written_out(model, model.pop("$defs"))["properties"]
+    properties |= {"schema": {"const": SCHEMA}, CHECK: {"type": "string"}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:hardcase:run:{SCHEMA}",
@@ -37,20 +37,20 @@ def run_schema() -> dict[str, Any]:
         "type": "object",
         "required": list(ALWAYS),
         "additionalProperties": False,
-        "properties": dict(sorted(known.items())),
+        "properties": dict(sorted(properties.items())),
     }
 
 
 def _written_out(part: Any, named: dict[str, Any]) -> Any:
     """A part of a schema with everything that it names in its place, and no generated titles."""
     if isinstance(part, list):
-        return [_written_out(one, named) for one in part]
+        return [_written_out(item, named) for item in part]
     if not isinstance(part, dict):
         return part
     if "$ref" in part:
         return _written_out(named[part["$ref"].rpartition("/")[2]], named)
     return {
-        key: {name: _written_out(one, named) for name, one in value.items()}
+        key: {name: _written_out(item, named) for name, item in value.items()}
         if key == "properties"
         else _written_out(value, named)
         for key, value in part.items()

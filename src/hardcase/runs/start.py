@@ -24,7 +24,7 @@ from hardcase.campaign.record import Campaign, limits, overlay, seconds
 from hardcase.companions import teams_module
 from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION
-from hardcase.errors import NO_SEEDS, Problem, Refused
+from hardcase.errors import NO_SEEDS, HardcaseError, Refused
 from hardcase.models.health import require_gradients
 from hardcase.models.load import lineage_of
 from hardcase.models.witnesses import catalogued, witness_record
@@ -70,13 +70,15 @@ def _search_record(
     subject = campaign.subject
     card = method.details.get("generator")
     # of parameters alone: a network is the same under another name
-    weights = {role: getattr(one, "weights", "") for role, one in networks_of(campaign).items()}
+    weights = {
+        role: getattr(weight, "weights", "") for role, weight in networks_of(campaign).items()
+    }
     hashes = {
         "model": subject.hash,
         "peers": [peer.hash for peer in campaign.peers],
         "witnesses": [witness.hash for witness in campaign.witnesses],
         "generator": (card or {}).get("weights"),
-        "parameters": {role: one for role, one in weights.items() if one},
+        "parameters": {role: weight for role, weight in weights.items() if weight},
         "guides": {},
         "data": images.hash,
     }
@@ -106,16 +108,16 @@ def _search_record(
 
 def _lineages(campaign: Campaign, images: ImageSet) -> dict[str, Any]:
     """Where the networks of the search come from, if others have trained any of them."""
-    called: Callable[[Any], str] = attrgetter("name")
+    name: Callable[[Any], str] = attrgetter("name")
     if is_photographic(images.shape):
-        called = catalogued
-    known = {
-        "model": lineage_of(called(campaign.subject)),
-        "peers": [lineage_of(called(peer)) for peer in campaign.peers],
-        "witnesses": [lineage_of(called(witness)) for witness in campaign.witnesses],
+        name = catalogued
+    lineages = {
+        "model": lineage_of(name(campaign.subject)),
+        "peers": [lineage_of(name(peer)) for peer in campaign.peers],
+        "witnesses": [lineage_of(name(witness)) for witness in campaign.witnesses],
     }
-    named = known["model"] or any([*known["peers"], *known["witnesses"]])
-    return {"lineages": known} if named else {}
+    named = lineages["model"] or any([*lineages["peers"], *lineages["witnesses"]])
+    return {"lineages": lineages} if named else {}
 
 
 # --- the search of a run
@@ -132,7 +134,7 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
     watcher = watcher or Watcher()
     if again:
         for text in reopen(out).notes:
-            watcher.say(text)
+            watcher.log(text)
         store = Store.open(out)
     else:
         refuse_used(out)
@@ -164,8 +166,8 @@ def search(plan: Plan, store: Store, watcher: Watcher) -> bool:
     """Search the shards that `store` lacks; returns whether all of them are there.
 
     Raises:
-        Problem: If no image can be searched from, or the ingredients are not those of the search
-            that was begun.
+        HardcaseError: If no image can be searched from, or the ingredients differ from those of the
+            interrupted search.
     """
     with (
         store.writing(),
@@ -207,7 +209,8 @@ def resume(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
 
 @contextmanager
 def _executing(plan: Plan, campaign: Campaign, watcher: Watcher, shards: int) -> Iterator[Round]:
-    """What searches the shards of a round: this process, several of this machine, or a cluster."""
+    """The executor of a round's shards: this process, worker processes of this machine, or a
+    cluster."""
     callbacks = (watcher.on_step, watcher.stopped)
     if plan.cluster is None and plan.workers <= 1:
         yield partial(search_here, campaign, *callbacks)
@@ -231,7 +234,7 @@ def reopen(out: Path) -> Repaired:
 
 @contextmanager
 def _opened(plan: Plan, store: Store, watcher: Watcher) -> Iterator[Opened]:
-    """The search as it was left, put right where it is damaged; one that is new begins."""
+    """The interrupted search, repaired where it is damaged; or the beginning of a new search."""
     campaign = plan.campaign or plan.source()
     chosen, notes = _begun(plan, campaign, store, watcher)
     if CLAIMED in getattr(plan.images, "context", {}):
@@ -240,7 +243,7 @@ def _opened(plan: Plan, store: Store, watcher: Watcher) -> Iterator[Opened]:
     damaged = repair_shards(store, shards=len(todo))
     again = [f"shard {n} was damaged; it is set aside and searched again" for n in damaged]
     for note in (*notes, *again):
-        watcher.say(note)
+        watcher.log(note)
     yield campaign, todo, budget, store.record()
 
 
@@ -261,17 +264,17 @@ def _begun(
             what = f"{store.folder} does not say which ingredients its search began with."
             raise Refused(what, fix=ANOTHER)
         rows = asked_seeds(campaign, plan.images)
-        known = behaviour_of(networks_of(campaign), plan.images, campaign)
+        behaviour = behaviour_of(networks_of(campaign), plan.images, campaign)
     if not steady(campaign.subject.device):
-        watcher.say(f"computing on {campaign.subject.device}, in tiles of {campaign.tile} rows")
-    for note in inexact(known):
-        watcher.say(note)
+        watcher.log(f"computing on {campaign.subject.device}, in tiles of {campaign.tile} rows")
+    for note in inexact(behaviour):
+        watcher.log(note)
     todo, budget = _tasks(plan, campaign, usable_rows(rows))
     added = _search_record(campaign, plan.images, budget, plan.about)
-    asked = {f"searched {role}": one.to_json() for role, one in known.items()}
+    entries = {f"searched {role}": fingerprint.to_json() for role, fingerprint in behaviour.items()}
     added |= {
         "shards": len(todo),
-        "behaviour": {**record.get("behaviour", {}), **asked},
+        "behaviour": {**record.get("behaviour", {}), **entries},
         "phases": {**record["phases"], "search": phase("running", identity=identity.to_json())},
     }
     store.begin_search(added, plan.config, with_images(rows, plan.images))
@@ -281,26 +284,26 @@ def _begun(
 def _stored_usable(
     store: Store, campaign: Campaign, images: ImageSet
 ) -> tuple[Int[Tensor, " u"], list[str]]:
-    """The same as stored, or asked of the subject again; and notes."""
+    """The same as stored, or from a new evaluation of the subject; and notes."""
     try:
         rows = list(store.seed_groups(["id", "status"]))
         names = (name for part in rows for name in part["id"].to_pylist())
         if all(one == other for one, other in zip_longest(names, images.id)):
             return usable_rows(rows), []
-    except Problem:
+    except HardcaseError:
         pass
     set_aside(store.folder / "images.parquet")
     rows = asked_seeds(campaign, images)
     store.write_seeds(with_images(rows, images))
-    return usable_rows(rows), ["images.parquet was damaged or missing; the subject was asked again"]
+    return usable_rows(rows), ["images.parquet was damaged or missing; the model was asked again"]
 
 
 def _tasks(plan: Plan, campaign: Campaign, chosen: Int[Tensor, " u"]) -> tuple[Tasks, Budget]:
     """The shards of the usable seeds, and the budget they share."""
     if not len(chosen):
         away = "" if campaign.target is None else " and of another class than the target"
-        raise Problem(
-            f"none of the {len(plan.images)} seeds is correctly classified{away}, so there is"
+        raise HardcaseError(
+            f"none of the {len(plan.images)} images is correctly classified{away}, so there is"
             " nothing to search from.",
             fix="more --images, another --split, or a better model",
             code=NO_SEEDS,

@@ -25,7 +25,7 @@ from hardcase.cache import parquet_groups, unpacked
 from hardcase.campaign.claims import CLAIMED, stored_label
 from hardcase.campaign.record import Campaign
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.health import answers
 from hardcase.plain import opened
 from hardcase.runs.files import LARGE
@@ -80,13 +80,13 @@ VERDICTS: dict[str, pa.DataType] = {
 _GAPS = ("code", "witnessed", "witness_margin")
 """Columns in which nothing may stand."""
 SMALL = 2**26
-"""Bytes of a file that is read in one go."""
+"""Bytes of a file that is read at once."""
 GROUP = 2**25
-"""Pixel values of the images that are one row group: what is in memory at once, ..."""
+"""Pixel values of the images in a row group: this much is in memory at once, ..."""
 ROWS = 2**16
 """... and how many originals these are at most, however small their images."""
 _REPEATED = ["original", "kind", "method", "oracle", "status"]
-"""Columns of few different values."""
+"""Columns with a small number of values."""
 
 
 def findings_table(
@@ -125,7 +125,7 @@ def findings_table(
 
 
 def group_rows(shape: Sequence[int]) -> int:
-    """How many images of these channels, height and width are one row group."""
+    """How many images of these channels, height and width form a row group."""
     return min(ROWS, max(256, GROUP // math.prod(shape)))
 
 
@@ -137,13 +137,13 @@ def seeds_table(columns: Mapping[str, Any], images: UInt8[Tensor, "n c h w"]) ->
 # Which images a run starts from: asked of the model once, then read from the run folder.
 
 UNUSABLE = ("skipped: misclassified", "skipped: non-finite", "skipped: target")
-"""Seeds that are not searched from; those of the target's own class have no other class to reach.
+"""Seeds that are not searched from; those of the target's class have no other class to reach.
 """
 
 
 def asked_seeds(campaign: Campaign, images: ImageSet) -> list[pa.Table]:
-    """What the model says of every image, and which of them wait for their search, in row groups
-    without what is known before.
+    """The model's answers on every image, and which images wait for their search, in row groups
+    without the columns that were stored before.
     """
     rows = []
     for part in images.shards(group_rows(images.shape)):
@@ -160,7 +160,7 @@ def asked_seeds(campaign: Campaign, images: ImageSet) -> list[pa.Table]:
         columns = {
             "predicted": label,
             "confidence": probabilities.amax(1),
-            "status": [("waiting", *UNUSABLE)[one] for one in fate.tolist()],
+            "status": [("waiting", *UNUSABLE)[status] for status in fate.tolist()],
         }
         rows.append(table(columns, {name: SEEDS[name] for name in columns}))
     return rows
@@ -168,11 +168,11 @@ def asked_seeds(campaign: Campaign, images: ImageSet) -> list[pa.Table]:
 
 def with_images(rows: Sequence[pa.Table], images: ImageSet) -> Iterator[pa.Table]:
     """The table of images as a run begins with it, in row groups."""
-    for part, said in zip(images.shards(group_rows(images.shape)), rows):
+    for part, row in zip(images.shards(group_rows(images.shape)), rows):
         columns = {
             "id": part.id,
             "label": part.y,
-            **dict(zip(said.column_names, said.columns)),
+            **dict(zip(row.column_names, row.columns)),
             **dict.fromkeys(("evaluated", "failing", *SPENDING), [0] * len(part)),
         }
         yield seeds_table(columns, part.x)
@@ -204,14 +204,14 @@ def _schema(types: tuple[tuple[str, pa.DataType], ...]) -> pa.Schema:
 
 
 def to_parquet(rows: pa.Table) -> bytes:
-    """A table as one Parquet file with one row group."""
+    """A table as a Parquet file with a single row group."""
     sink = io.BytesIO()
     write_parquet(sink, [rows])
     return sink.getvalue()
 
 
 def write_parquet(sink: Path | io.BytesIO | io.BufferedWriter, groups: Iterable[pa.Table]) -> None:
-    """Write one Parquet file, a row group for each table that is not empty."""
+    """Write a Parquet file, a row group for each table that is not empty."""
     tables = iter(groups)
     first = next(tables)
     with pq.ParquetWriter(
@@ -230,7 +230,7 @@ def write_parquet(sink: Path | io.BytesIO | io.BufferedWriter, groups: Iterable[
 def read(
     path: Path, types: Mapping[str, pa.DataType], columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """What `read_groups` reads, as one table."""
+    """The row groups of `read_groups` as a single table."""
     return pa.concat_tables(read_groups(path, types, columns))
 
 
@@ -242,7 +242,7 @@ def read_groups(
     only: Collection[int] = (),
     most: int = LARGE,
 ) -> Iterator[pa.Table]:
-    """The row groups of a table, one after the other, with their columns checked; a damaged table
+    """The row groups of a table, in turn, with their columns checked; a damaged table
     is named.
 
     Where a file has a checksum, that is compared before: a flipped bit can end Arrow together with
@@ -253,16 +253,16 @@ def read_groups(
     try:
         with (
             opened(path, most=most) as file,
-            pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as whole,
+            pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as table,
         ):
             wanted = {name: types[name] for name in columns or types}
-            groups = only or range(whole.num_row_groups)
-            for rows in parquet_groups(whole, groups, columns, unpacked(path, SMALL)):
+            groups = only or range(table.num_row_groups)
+            for rows in parquet_groups(table, groups, columns, unpacked(path, SMALL)):
                 _check(rows, wanted, ids=types is FINDINGS or types is VERDICTS)
                 yield rows
     except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError) as error:
         folder = path.parent if path.name == "images.parquet" else path.parent.parent
-        raise Problem(
+        raise HardcaseError(
             f"{path} is damaged: {(str(error).splitlines() or [''])[0]}",
             fix=f"hardcase resume {folder} sets it aside and redoes it",
         ) from error
@@ -282,7 +282,7 @@ def _check(rows: pa.Table, types: Mapping[str, pa.DataType], *, ids: bool) -> No
     if ids and "id" in rows.column_names and len(rows):
         good = pc.match_substring_regex(rows["id"], r"\A[0-9a-f]{16}\z")
         if not pc.all(good).as_py():
-            raise ValueError("column id holds something else than the digests of findings")
+            raise ValueError("column id holds other values than the digests of failures")
 
 
 def overlay(seeds: pa.Table, spent: pa.Table) -> pa.Table:
@@ -327,7 +327,7 @@ def _lists(rows: Tensor) -> pa.ListArray:
 
 
 def _feature(kind: pa.DataType) -> dict[str, Any]:
-    """How the `datasets` library is told of a column, so that it shows images."""
+    """Metadata that makes the `datasets` library show a column as images."""
     if kind == _IMAGE:
         return {"_type": "Image"}
     if pa.types.is_list(kind):

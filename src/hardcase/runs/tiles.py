@@ -2,7 +2,7 @@
 hold.
 
 On a device another batch size may choose other kernels, and then the same row gets other last bits.
-With deterministic kernels and one constant shape for every call a row's answer depends on that row
+With deterministic kernels and a constant shape for every call a row's answer depends on that row
 alone, unless the kernel mixes rows: so a tile is tested before it is used, never chosen by timing
 or by free memory.
 """
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.environment import arithmetic
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.graphs import arithmetic as graph_arithmetic
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
@@ -33,8 +33,8 @@ NUMBERS = 2**24
 """Numbers of an input tile at most, so that photographs get tiles that fit: 64 of 224 x 224 x 3."""
 
 FEW = 2**10
-"""Numbers of one input up to which a tile may have 1,024 rows. Networks of larger inputs keep a
-device busy with 256, and searches whose images finish one by one leave less of those empty.
+"""Numbers of an input up to which a tile may have 1,024 rows. Networks of larger inputs keep a
+device busy with 256, and searches whose images finish at different times leave less of those empty.
 """
 
 _log = logging.getLogger(__name__)
@@ -72,8 +72,8 @@ def largest_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
 
 
 def _known_to_hold(network: Network, example: Tensor, rows: int) -> bool:
-    """Whether this tile holds: as an earlier command found out on this kind of device, with this
-    network and these versions, or by a trial now.
+    """Whether this tile holds: by an earlier trial on this kind of device, with this network and
+    these versions, or by a trial now.
     """
     kind = device_kind(example.device)
     if not kind or not isinstance(network, Logits):
@@ -87,10 +87,10 @@ def _known_to_hold(network: Network, example: Tensor, rows: int) -> bool:
     try:
         return path.read_text() == "holds"
     except (OSError, ValueError):
-        found = holds(network, example, rows)
-    with suppress(OSError, Problem):  # the next command tries again
-        write_atomically(path, b"holds" if found else b"fails", flush=False)
-    return found
+        verdict = holds(network, example, rows)
+    with suppress(OSError, HardcaseError):  # the next command tries again
+        write_atomically(path, b"holds" if verdict else b"fails", flush=False)
+    return verdict
 
 
 def device_kind(device: torch.device) -> str:
@@ -112,15 +112,15 @@ def holds(network: Network, example: Tensor, rows: int) -> bool:
     permuted = _asked(network, batch[order])
     replaced = _asked(network, others)
     return all(
-        torch.equal(one, two)
-        and torch.equal(one[order], three)
-        and torch.equal(one[half], four[half])
-        for one, two, three, four in zip(plain, again, permuted, replaced)
+        torch.equal(first, second)
+        and torch.equal(first[order], third)
+        and torch.equal(first[half], fourth[half])
+        for first, second, third, fourth in zip(plain, again, permuted, replaced)
     )
 
 
 SMALL = 4
-"""Rows of a tile for photographs on a CPU: padding few rows to more costs more than it saves."""
+"""Rows of a tile for photographs on a CPU: padding small batches costs more than it saves."""
 
 
 def small_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
@@ -139,11 +139,11 @@ def settle(networks: Sequence[tuple[Network, Tensor]], device: torch.device) -> 
     if steady(device):
         return tile_rows(device)
     with any_rows(device):  # the tile of another run would cut the calls that are tested
-        found = largest_tile(networks)
-    if found is None:
+        largest = largest_tile(networks)
+    if largest is None:
         _log.warning("no tile of rows makes the answers of this network repeatable bit by bit")
-    use_tile(device.type, found or LADDER[-2])
-    return found
+    use_tile(device.type, largest or LADDER[-2])
+    return largest
 
 
 def campaign_tile(
@@ -157,7 +157,7 @@ def campaign_tile(
 
     Args:
         models: Subject, peers and witnesses; those that are no networks of ours have no tile.
-        decoder: The decoder of the space with examples of its codes, if the space has one.
+        decoder: The decoder of the space with examples of its codes, if the space has a decoder.
     """
     device = images.device
     networks: list[tuple[Network, Tensor]] = [
@@ -174,7 +174,7 @@ def campaign_tile(
         try:
             return settle([*networks, *([coder] if coder else [])], device)
         except torch.OutOfMemoryError as error:
-            raise Problem(
+            raise HardcaseError(
                 f"one tile of rows does not fit into the memory of {device}.",
                 "Tiles are not made smaller by themselves: failures would depend on the"
                 " memory that happens to be free.",
@@ -183,7 +183,7 @@ def campaign_tile(
 
 
 def _filled(example: Tensor, rows: int) -> Tensor:
-    """So many rows, made of the examples with a little of each other, so that no two are equal."""
+    """`count` rows: slightly mixed examples, so that no two are equal."""
     place = torch.arange(rows, device=example.device)
     share = (place // len(example)).reshape(-1, *[1] * (example.ndim - 1)).to(example.dtype)
     first = example[place % len(example)]
@@ -195,7 +195,8 @@ def _filled(example: Tensor, rows: int) -> Tensor:
 
 
 def _asked(network: Network, batch: Tensor) -> tuple[Tensor, ...]:
-    """The answers of one tile and, where there is one, the gradient of their sum by the input."""
+    """The answers of a tile and, if the network is differentiable, the gradient of their sum by the
+    input."""
     with torch.enable_grad():
         x = batch.detach().clone().requires_grad_()
         out = network(x)
@@ -204,5 +205,5 @@ def _asked(network: Network, batch: Tensor) -> tuple[Tensor, ...]:
         # Unequal weights: a plain sum of logits has gradient 0 where the last layer is normalised,
         # and a gradient of 0 would pass every test.
         weights = torch.linspace(-1, 1, out[0].numel(), device=out.device).reshape(out[:1].shape)
-        (slope,) = torch.autograd.grad((out * weights).sum(), x)
-    return out.detach(), slope
+        (gradient,) = torch.autograd.grad((out * weights).sum(), x)
+    return out.detach(), gradient

@@ -1,5 +1,5 @@
-"""Whether a run still is what it was: its files by their checksums and its beginning, its networks
-by what they answer about some seeds. Files are put right before a search goes on: only `resume`
+"""Verification of a run: its files by their checksums and its beginning, its networks by their
+answers on sample seeds. Files are put right before a search goes on: only `resume`
 repairs, and what is damaged is set aside, never deleted.
 """
 
@@ -25,11 +25,11 @@ from torch import Tensor
 
 from hardcase.cache import free, sweep
 from hardcase.campaign.claims import CLAIMED, Claims, asking
-from hardcase.campaign.loop import enter
+from hardcase.campaign.loop import encode_images
 from hardcase.campaign.record import Campaign
 from hardcase.config import loads
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem, Refused
+from hardcase.errors import HardcaseError, Refused
 from hardcase.models.adapters import Cached, LabelOnly
 from hardcase.models.health import answers
 from hardcase.models.subject import Subject
@@ -59,16 +59,17 @@ CONDITIONS = "conditions.json"
 CLAIMS = "claims.json"
 """What is claimed of every seed of a tagger, detector or segmenter."""
 SIDE_FILES = (CURVES, REGRESSION, CONDITIONS, CLAIMS)
-"""Files that verbs add to a run later, each with its own checksum and the run it is about."""
+"""Files that verbs add to a run later, each with its checksum and the name of its run."""
 
 
 def write_side_file(store: Store, name: str, content: Mapping[str, Any]) -> None:
-    """Add one of `SIDE_FILES` to a run folder."""
+    """Add a file of `SIDE_FILES` to a run folder."""
     store.write(name, checked_json({**content, "run": store.run}))
 
 
 def read_side_file(store: Store, name: str) -> dict[str, Any] | None:
-    """What one of `SIDE_FILES` says; None if it is not there, damaged, or about another run."""
+    """The content of a file of `SIDE_FILES`; None if it is missing, damaged, or about another
+    run."""
     content = _checked(store.folder / name)
     return content if content.get("run") == store.run else None
 
@@ -87,7 +88,7 @@ def _checked(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How far a run can be believed; unverified is one that stored nothing to compare with."""
+    """The state of a run's verification; a run without stored checksums is unverified."""
 
     state: Literal["verified", "unverified", "damaged"]
     notes: tuple[str, ...] = ()
@@ -106,9 +107,9 @@ def verify(store: Store) -> Verification:
 def require_intact(run: Path, verification: Verification, *, allow_damaged: bool) -> None:
     """Refuse a damaged run to whoever would take what is left of it for all of it."""
     if verification.state == "damaged" and not allow_damaged:
-        raise Problem(
+        raise HardcaseError(
             f"{run} is damaged: {verification.notes[0]}.",
-            "What is left of its findings would be taken for all of them.",
+            "The remaining failures would be read as all of them.",
             fix=f"hardcase resume {run}, which searches lost shards again, or --allow-damaged",
         )
 
@@ -150,7 +151,7 @@ def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
         for number in sorted(ledger.read()):
             for name in _changed_files(store, number, ledger):
                 yield f"{name} is missing or not what was stored"
-    measured = sum(int(one.summary.get("images", 0)) for one in store.measured.read().values())
+    measured = sum(int(entry.summary.get("images", 0)) for entry in store.measured.read().values())
     if (record.get("risk") or {}).get("images", measured) != measured:
         yield f"{store.measured.path.name} is damaged: it lacks some of its lines"
     if not store.searching:
@@ -189,9 +190,9 @@ def _verdicts(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
     if there != {*checksums}:
         yield "verdicts are there that run.json does not name, or the other way round"
     elif there and not changed:
-        with suppress(Problem):  # findings that cannot be read are told of elsewhere
-            said = [read(folder / name, VERDICTS, ["id"])["id"].to_pylist() for name in there]
-            if not {*chain(*said)} <= {*store.findings()["id"].to_pylist()}:
+        with suppress(HardcaseError):  # findings that cannot be read are told of elsewhere
+            ids = [read(folder / name, VERDICTS, ["id"])["id"].to_pylist() for name in there]
+            if not {*chain(*ids)} <= {*store.findings()["id"].to_pylist()}:
                 yield "the verdicts are of another run"
 
 
@@ -199,7 +200,7 @@ def _other_settings(store: Store, begun: str) -> list[str]:
     """The settings of config.toml that findings depend on, and are not those of the beginning."""
     try:
         then, now = loads(begun), store.settings()
-    except (Problem, ValueError):
+    except (HardcaseError, ValueError):
         return ["all of it"]
     names = sorted((then.keys() | now.keys()) - {*FREE})
     return [name for name in names if then.get(name) != now.get(name)]
@@ -221,15 +222,15 @@ def repair_record(folder: Path) -> Repaired:
     sweep(folder, *(folder / name for name in FOLDERS))
     begun = store.begun()
     now: dict[str, Any] = {}
-    with suppress(Problem):
+    with suppress(HardcaseError):
         now = store.record()
     if store.intact is not True:
         now = {}
     if begun is None:
         if not now:
-            raise Problem(
+            raise HardcaseError(
                 f"run.json and {BEGUN} of {folder} are both damaged: nothing says what the run is.",
-                "The findings beside them are still readable as Parquet.",
+                "The failures next to them are still readable as Parquet.",
                 fix="a new --out",
             )
         set_aside(folder / BEGUN)
@@ -288,7 +289,7 @@ def repair_measured(store: Store) -> list[int]:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename a damaged file so that nobody takes it for a whole one; returns its new place."""
+    """Rename a damaged file so that no reader takes it for a valid file; returns its new place."""
     if not path.exists():
         return None
     return path.rename(free(path.with_name(f"{path.name}.damaged")))
@@ -300,21 +301,22 @@ def set_aside(path: Path) -> Path | None:
 # on, and every network is asked again after every shard.
 
 ASKED = 512
-"""Seeds, at most, that a network is asked about, and ..."""
+"""Seeds, at most, that a network must classify again, and ..."""
 NUMBERS = 2**23
 """... numbers that these images may have together."""
 SERVED = 64
-"""About how many of them a server is asked about, where answers may cost something."""
+"""Approximate number of them for a server, where answers may cost money."""
 DECODED = 4
-"""Images that a generator is asked for."""
+"""Images that a generator decodes."""
 POOL = 32
 """Images, at most, from which the canaries of a shard are drawn."""
 NOISE = 6
-"""Levels of 255 by which a canary differs from a seed: no server has seen it before."""
+"""Levels of 255 by which a canary differs from a seed: no server has stored answers for it."""
 LATER = 86_400.0 + 3_601.0
-"""Seconds, at least, by which the clock is wrong where a local network is asked about canaries."""
+"""Seconds, at least, by which the clock is shifted while a local network classifies canaries."""
 LAST_BITS = 1e-6
-"""Fraction by which answers of one server may differ that were the same when they were compared."""
+"""Fraction by which answers of a server may differ after they were equal at the first
+comparison."""
 ROUGH = 0.02
 """Share of the spread of its answers by which two answers of a local network may differ at all."""
 REPEATS = 8.0
@@ -360,28 +362,28 @@ def networks_of(campaign: Campaign) -> dict[str, Model]:
     """Every network of a search by its role."""
     roles: dict[str, Model] = {"model": campaign.subject}
     roles |= {f"peer {i}": peer for i, peer in enumerate(campaign.peers, 1)}
-    return roles | {f"witness {i}": one for i, one in enumerate(campaign.witnesses, 1)}
+    return roles | {f"witness {i}": witness for i, witness in enumerate(campaign.witnesses, 1)}
 
 
 def behaviour_of(
     networks: Mapping[str, Model], images: ImageSet, campaign: Campaign | None = None
 ) -> dict[str, Fingerprint]:
-    """What networks answer about some of the seeds of a run, by their role; with `campaign`, its
-    generator is asked too.
+    """Answers of the networks on sample seeds of a run, by their role; with `campaign`, also images
+    of its generator.
     """
     rows = torch.linspace(0, len(images) - 1, _count(images, ASKED, NUMBERS)).round().long()
-    some = images.take(rows).images()
-    fewer = some.take(torch.arange(0, len(some), max(1, len(some) // SERVED)))
-    found = {
-        role: _fingerprint(model, fewer if is_server(model) else some)
+    sampled = images.take(rows).images()
+    fewer = sampled.take(torch.arange(0, len(sampled), max(1, len(sampled) // SERVED)))
+    fingerprints = {
+        role: _fingerprint(model, fewer if is_server(model) else sampled)
         for role, model in networks.items()
     }
     if campaign is not None and campaign.method.details.get("generator"):
         with torch.no_grad():
-            origin = enter(campaign, some.first(DECODED))
+            origin = encode_images(campaign, sampled.first(DECODED))
             decoded = campaign.method.space.decode(origin.z, origin)
-        found["generator"] = Fingerprint.of(decoded.flatten(1).cpu())
-    return found
+        fingerprints["generator"] = Fingerprint.of(decoded.flatten(1).cpu())
+    return fingerprints
 
 
 def require_behaviour(
@@ -392,7 +394,7 @@ def require_behaviour(
     *,
     known: bool = False,
 ) -> None:
-    """Refuse networks that do not answer as those did that a run began with; with `known`, about
+    """Refuse networks whose answers differ from those at the beginning of the run; with `known`, on
     the images that its search began with.
     """
     stored = record.get("behaviour") or {}
@@ -404,15 +406,16 @@ def require_behaviour(
 
 @dataclass(frozen=True, slots=True)
 class Canaries:
-    """Images with noise of one run's own, which every network is asked about after every shard, in
-    calls of their own: a network whose answer to an image depends on anything else ends the run.
+    """Images with noise of this run, which every network classifies after every shard, in separate
+    calls: a network whose answer depends on anything but the image ends the run.
 
-    Beside other images than at first, under labels that are wrong and by another clock, so that one
-    that depends on its batch, its caller or the time answers otherwise. They count in no budget.
+    They come among other images than at first, with wrong labels and a shifted clock, so that a
+    network that depends on its batch, its caller or the time answers otherwise. They count in no
+    budget.
 
     Args:
         images: The canaries.
-        known: What each network says of them, by its role.
+        known: The answers of each network on them, by its role.
         seed: What the choice for a local network follows from; servers cannot foresee theirs.
     """
 
@@ -428,28 +431,30 @@ class Canaries:
 
         Args:
             networks: The networks of a phase by their roles; see `networks_of`.
-            images: What the canaries are made of.
-            seed: Everything about them follows from it, unless one of the networks is a server.
-            shards: How many shards there will be, to tell what servers are asked beside them.
+            images: The images to which noise is added.
+            seed: Everything about them follows from it, unless any network is a server.
+            shards: How many shards there will be, to report the extra queries of servers.
         """
-        served = [role for role, one in networks.items() if is_server(one)]
+        served = [role for role, network in networks.items() if is_server(network)]
         luck = SystemRandom() if served else Random(f"canaries of {seed}")
         chosen = luck.sample(range(len(images)), _count(images, POOL, NUMBERS // 8))
-        some = images.take(torch.tensor(chosen)).images()
+        sampled = images.take(torch.tensor(chosen)).images()
         numbers = torch.Generator().manual_seed(luck.getrandbits(63))
-        noise = torch.randint(-NOISE, NOISE + 1, some.x.shape, generator=numbers)
-        x = (some.x + noise).clamp(0, 255).byte()
-        asked = replace(some, x=x)
+        noise = torch.randint(-NOISE, NOISE + 1, sampled.x.shape, generator=numbers)
+        x = (sampled.x + noise).clamp(0, 255).byte()
+        noisy = replace(sampled, x=x)
         for role in served:
             _log.warning(
                 "the %s is asked about %d images beside the budget, %d of them now and %d after"
                 " each of %d shards: answers that change end the run",
                 *(role, 2 * len(x) + TILE * shards, 2 * len(x), TILE, shards),
             )
-        known = {role: _fingerprint(one, asked, twice=True) for role, one in networks.items()}
-        for role, one in networks.items():
-            _require_function(role, one, known[role])
-        return Canaries(asked, known, seed)
+        fingerprints = {
+            role: _fingerprint(network, noisy, twice=True) for role, network in networks.items()
+        }
+        for role, network in networks.items():
+            _require_function(role, network, fingerprints[role])
+        return Canaries(noisy, fingerprints, seed)
 
     @staticmethod
     def of_campaign(campaign: Campaign, images: ImageSet, shards: int) -> Canaries:
@@ -457,15 +462,16 @@ class Canaries:
         return Canaries.drawn(networks_of(campaign), images, seed=campaign.seed, shards=shards)
 
     def check(self, networks: Mapping[str, Model], images: Images, shard: int) -> int:
-        """Ask every network about some canaries among some images of a shard.
+        """Let every network classify canaries among images of a shard.
 
         Returns:
-            How many images were asked about, of all networks together.
+            How many images were classified, by all networks together.
 
         Raises:
-            Problem: If a network does not answer as at first; it says what its answer depends on.
+            HardcaseError: If a network does not answer as at first; the message names what its
+                answer depends on.
         """
-        asked = 0
+        queries = 0
         for role, then in self.known.items():
             model = _without_memory(networks[role])
             served = is_server(model)
@@ -480,23 +486,27 @@ class Canaries:
             # a clock may have gone on by as much as it is wrong: both times are tried
             for odd in (False,) if served else (True, False):
                 now = call.answered(mixed, order, clock=odd, labels=odd)
-                asked += len(mixed)
+                queries += len(mixed)
                 if expected.changed(now):
                     break
             else:
                 continue
+            # Only a network that has failed is called in further ways: a cause is worth its queries
+            # then.
             cause = "" if served else call.cause(expected, mixed, order)
             why = [cause] if cause else []
             why.append(f"Shard {shard} is not stored; those that were finished before are.")
             fix = "see to the server, then go on" if served else "a model that is a function"
-            raise Problem(*_other(role, expected, now, *why), fix=fix)
-        return asked
+            raise HardcaseError(*_other(role, expected, now, *why), fix=fix)
+        return queries
 
 
 def _require_function(role: str, model: Model, known: Fingerprint) -> None:
-    """Refuse a local network that answers its first images otherwise by now, or canaries otherwise
-    from call to call: no later answer could be compared with what it said.
+    """Refuse a local network whose answers on its first images have changed, or whose answers
+    on canaries change from call to call: later answers could not be compared with them.
     """
+    # Wrappers that preprocess or count hold the network as `model`; drift is measured on the
+    # network itself.
     inner: Any = model
     while hasattr(inner, "model"):
         inner = inner.model
@@ -505,7 +515,7 @@ def _require_function(role: str, model: Model, known: Fingerprint) -> None:
     size = known.values.abs().nan_to_num(0.0, 0.0, 0.0).amax().item()
     unsteady = known.within > REPEATS * max(ROUGH * spread, LAST_BITS * size)
     if drift > ROUGH or (unsteady and not is_server(model)):
-        raise Problem(
+        raise HardcaseError(
             f"the {role} answers the same images differently from call to call.",
             "Its answers change with time, or with how often it was asked.",
             fix="a model that is a function of its image",
@@ -514,7 +524,7 @@ def _require_function(role: str, model: Model, known: Fingerprint) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A network and the canaries that it is asked about, in one way or another."""
+    """A network and its canaries, with the ways of calling it."""
 
     model: Model
     images: Images
@@ -529,7 +539,8 @@ class _Call:
         clock: bool = False,
         labels: bool = False,
     ) -> Fingerprint:
-        """The answers to the canaries, which are the first rows of `x`, asked in some order.
+        """The answers to the canaries, which are the first rows of `x`, classified in a permuted
+        order.
 
         Args:
             x: Canaries, and perhaps others after them.
@@ -555,6 +566,8 @@ class _Call:
         self, expected: Fingerprint, x: UInt8[Tensor, "m c h w"], order: Int[Tensor, " m"]
     ) -> str:
         """What the answers of a local network depend on besides the image."""
+        # Each call changes a single thing. A plain repetition comes first, as a difference there
+        # rules out all other causes.
         alone = x[: len(self.rows)]
         if expected.changed(self.answered(alone, torch.arange(len(alone)))):
             return "Its answers change with time, or with how often it was asked."
@@ -568,8 +581,8 @@ class _Call:
 
 
 def _asked_with_labels(model: Model, x: Float[Tensor, "m c h w"], classes: int) -> Tensor:
-    """Ask from a place whose variables are those of a search, with labels that mean nothing: a
-    network that looks there for what it should say is found out.
+    """Call the network from a frame whose variables look like those of a search, with meaningless
+    labels: this exposes a network that reads its answer from its caller.
     """
     place = torch.arange(len(x), device=x.device)
     seeds = Seeds(x, x, place % max(classes, 1), place, {})
@@ -596,38 +609,38 @@ def _another_time(later: float) -> Iterator[None]:
 
 
 def _fingerprint(model: Model, images: Images, *, twice: bool = False) -> Fingerprint:
-    """What one network answers; one whose bits are not promised is asked twice."""
+    """The answers of a network; without a promise of equal bits it is called twice."""
     plain = _without_memory(model)
     first = Fingerprint.of(answers(plain, images, TILE))
     exact = steady(model.device) and strict_arithmetic() and not is_server(model)
     if exact and not twice:
         return first
     again = Fingerprint.of(answers(plain, images, TILE - 3))
-    apart = (first.values - again.values).abs().nan_to_num(0.0).amax().item()
+    difference = (first.values - again.values).abs().nan_to_num(0.0).amax().item()
     size = first.values.abs().nan_to_num(0.0, 0.0, 0.0).amax().item()
-    return Fingerprint(first.values, max(REPEATS * apart, LAST_BITS * size))
+    return Fingerprint(first.values, max(REPEATS * difference, LAST_BITS * size))
 
 
 def strict_arithmetic() -> bool:
-    """Whether the CPU library was told to give the same bits in every batch."""
+    """Whether the CPU library is set to give the same bits in every batch."""
     return os.environ.get("MKL_CBWR", "").endswith("STRICT")
 
 
 def _count(images: ImageSet, most: int, numbers: int) -> int:
-    """How many images are asked about, so that it takes little even where they are large."""
+    """How many images are classified, so that the check is short even for large images."""
     channels, height, width = images.shape
     return min(len(images), most, max(TILE, numbers // max(channels * height * width, 1)))
 
 
 def is_server(model: Any) -> bool:
-    """Return whether a model is asked over a network."""
+    """Return whether a model answers over a network."""
     while hasattr(model, "model"):
         model = model.model
     return hasattr(model, "url")
 
 
 def _other(role: str, then: Fingerprint, now: Fingerprint, *why: str) -> tuple[str, ...]:
-    """What is said of a network that answers otherwise than before, and why it matters."""
+    """The message on a network that answers otherwise than before, and why it matters."""
     count = len(then.values)
     changed = count
     if len(now.values) == count:
@@ -639,7 +652,7 @@ def _other(role: str, then: Fingerprint, now: Fingerprint, *why: str) -> tuple[s
 
 
 def _without_memory(model: Model) -> Model:
-    """`model` without the answers that it remembers: it is asked itself."""
+    """`model` without its cache of answers."""
     if isinstance(model, Cached):
         return model.model
     return LabelOnly(_without_memory(model.model)) if isinstance(model, LabelOnly) else model

@@ -1,4 +1,4 @@
-"""The shards of a campaign, searched here, in several processes or on a cluster."""
+"""The shards of a campaign, searched here, in worker processes or on a cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,15 @@ from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.data.files import ImageSet
 from hardcase.environment import keep_freed
-from hardcase.errors import INTERNAL, USAGE, Problem, Raised, end_lost_calls, guarded, user_line
+from hardcase.errors import (
+    INTERNAL,
+    USAGE,
+    HardcaseError,
+    Raised,
+    end_lost_calls,
+    guarded,
+    user_line,
+)
 from hardcase.runs.folder import Packed, pack_deltas
 from hardcase.runs.tables import (
     FINDINGS,
@@ -61,7 +69,7 @@ PATIENCE = 3
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The environment variable that says which GPUs a process sees, and in which order."""
 ATOMIC = 4000
-"""Bytes that a pipe takes whole or not at all: a worker's death leaves no half message."""
+"""Bytes that a pipe takes entirely or not at all: a worker's death leaves no half message."""
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +81,7 @@ Stopped = Callable[[], bool]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One shard's work: which seeds, what they may cost, when to stop (monotonic seconds)."""
+    """The task of a shard: which seeds, their budget, when to stop (monotonic seconds)."""
 
     number: int
     first: int
@@ -88,7 +96,7 @@ class Task:
         guides: Sequence[Guide] = (),
         on_step: OnStep = lambda counts: None,
     ) -> ShardOutcome:
-        """Search this shard in a worker, in its main thread, and pack what it found."""
+        """Search this shard in a worker, in its main thread, and pack its result."""
         alone = SerialExecutor(executor_of(campaign).ask)
         return next(search_here(campaign, on_step, lambda: False, [self], guides, executor=alone))
 
@@ -112,7 +120,7 @@ class WorkItem(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tasks(Sequence[Task]):
-    """The seeds at `rows` of `images`, in shards; a task is made when it is asked for."""
+    """The seeds at `rows` of `images`, in shards; a task is built on demand."""
 
     images: ImageSet
     rows: Int[Tensor, " u"]
@@ -260,7 +268,7 @@ def _watched(campaign: Campaign, task: Task) -> Iterator[dict[str, Any]]:
         yield spent
     except Raised as raised:
         raise _failure(task, raised.__cause__ or raised, raised.what) from raised
-    except (Problem, MemoryError):
+    except (HardcaseError, MemoryError):
         raise
     except Exception as error:
         raise _failure(task, error) from error
@@ -269,29 +277,33 @@ def _watched(campaign: Campaign, task: Task) -> Iterator[dict[str, Any]]:
 
 
 def _with_canaries(campaign: Campaign, searched: SearchedTask) -> SearchedTask:
-    """The same, after the networks were asked about images of their own, which count apart."""
+    """The same, after the networks classified the canaries, which count separately."""
     task = searched.task
     if task.canaries is not None:
         with _watched(campaign, task), campaign.arithmetic():
-            asked = task.canaries.check(networks_of(campaign), task.images, task.number)
-        searched.spent["canaries"] = asked
+            queries = task.canaries.check(networks_of(campaign), task.images, task.number)
+        searched.spent["canaries"] = queries
     return searched
 
 
-def _failure(task: Task, error: BaseException, by_user: str = "") -> Problem:
+def _failure(task: Task, error: BaseException, by_user: str = "") -> HardcaseError:
     """An exception as a problem, with what user code did."""
     what = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
     stored = "Finished shards are stored; this one is searched again on resume. The log has more."
     if "CUDA" in what or "Accelerator" in what:
         message = f"the GPU failed in shard {task.number}: {what}"
-        return Problem(message, stored, fix='device = "cpu" in config.toml', code=INTERNAL)
+        return HardcaseError(message, stored, fix='device = "cpu" in config.toml', code=INTERNAL)
     if by_user:
         message = f"{by_user.removesuffix('.')}, in shard {task.number}."
-        return Problem(message, stored, fix="mend the model", code=USAGE)
+        return HardcaseError(message, stored, fix="mend the model", code=USAGE)
     place = user_line(error)
     if place:
-        return Problem(f"shard {task.number} could not be searched: {what}", f"in {place}", stored)
-    return Problem(f"shard {task.number} could not be searched: {what}", stored, code=INTERNAL)
+        return HardcaseError(
+            f"shard {task.number} could not be searched: {what}", f"in {place}", stored
+        )
+    return HardcaseError(
+        f"shard {task.number} could not be searched: {what}", stored, code=INTERNAL
+    )
 
 
 # --- one loop that keeps workers busy, whatever they are
@@ -355,7 +367,7 @@ def run_shards(
                 losses += 1
                 lost.append(task)
                 if losses > PATIENCE * executor.slots:
-                    error = Problem(
+                    error = HardcaseError(
                         "worker processes end before their shards are finished, again and again;"
                         f" the last one had shard {task.number}.",
                         f"Most often the memory runs out. Finished shards are stored. {loss}",
@@ -368,7 +380,7 @@ def run_shards(
                 losses = 0
                 yield outcome
         under_way = {task.number for task in running.values()}
-        counts = [one for number, one in executor.live_counts().items() if number in under_way]
+        counts = [count for number, count in executor.live_counts().items() if number in under_way]
         if counts:
             on_step(Counts.join(counts))
     if error is not None:
@@ -379,16 +391,16 @@ def run_shards(
 
 
 class Processes:
-    """Processes that each build the campaign, over `devices`; when one dies, all start anew."""
+    """Processes that each build the campaign, over `devices`; when any dies, all start anew."""
 
     def __init__(self, source: Source, workers: int, devices: Sequence[str] = ()) -> None:
         try:
             self.source = pickle.dumps(source)
-        except Problem:  # told already: a model that cannot be copied
+        except HardcaseError:  # told already: a model that cannot be copied
             raise
         except Exception as error:  # whatever a user's object raises
-            raise Problem(
-                f"the campaign cannot be sent to worker processes: {type(error).__name__}: {error}",
+            raise HardcaseError(
+                f"the run cannot be sent to worker processes: {type(error).__name__}: {error}",
                 "The model, the method and the space must be made of importable classes.",
                 fix="workers=1, or a configuration file that names them",
             ) from error
@@ -461,8 +473,8 @@ class Processes:
 
 
 def bounded_workers(wanted: int) -> int:
-    """Return how many processes are started: each core has a few, and a pool of any size waits for
-    all of its processes when it ends.
+    """Return how many processes are started: at most `PER_CORE` per core, since a pool of any size
+    waits for all of its processes when it ends.
     """
     most = PER_CORE * (os.cpu_count() or 1)
     if wanted > most:
@@ -492,13 +504,13 @@ def gpus(count: int) -> tuple[str, ...]:
 # What a worker process knows: the ingredients of its phase, or why there are none; where its counts
 # go; the guides of the round, with the file they were read from.
 _ingredients: Any = None
-_unbuilt: Problem | None = None
+_unbuilt: HardcaseError | None = None
 _news: SimpleQueue[Any] | None = None
 _known: tuple[Path | None, tuple[Guide, ...]] = (None, ())
 
 
 def _set_up(source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQueue[str]) -> None:
-    """In a new worker process: a GPU of its own, a fair share of the cores, the campaign built."""
+    """In a new worker process: choose its GPU and its share of the cores, build the campaign."""
     global _ingredients, _news, _unbuilt
     place = places.get()
     if place:
@@ -512,9 +524,11 @@ def _set_up(source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQ
     end_lost_calls(True)
     _news = news
     try:
-        with guarded("building the campaign in a worker process"):
+        with guarded("building the run in a worker process"):
             _ingredients = pickle.loads(source)()
-    except Problem as problem:  # told by the first task: an initializer could only break the pool
+    except (
+        HardcaseError
+    ) as problem:  # told by the first task: an initializer could only break the pool
         _unbuilt = problem
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
         Evolution as Evolution,
         SurrogateGradients as SurrogateGradients,
     )
-    from hardcase.searches.boundary import Crossing as Crossing, Exits as Exits
+    from hardcase.searches.boundary import BoundaryWalks as BoundaryWalks, Crossing as Crossing
     from hardcase.searches.fuzzing import (
         Fuzzing as Fuzzing,
         Metamorphic as Metamorphic,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from hardcase.searches.gradient import (
         AdamAscent as AdamAscent,
         CarliniWagner as CarliniWagner,
-        Fan as Fan,
         GradientAscent as GradientAscent,
+        MultiStartAscent as MultiStartAscent,
         raw as raw,
         rms as rms,
         sign as sign,

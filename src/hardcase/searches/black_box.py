@@ -25,9 +25,9 @@ from hardcase.types import Evaluator, Feedback, Seeds, State
 class Evolution:
     """Candidates on both sides of a centre, ranked by score, lead the centre uphill.
 
-    While nothing fails the spread grows, so that a model that tells only its label is found out
-    as well; from the first failure on, the way between the seed and the nearest failing candidate
-    is halved, keeping to the failing side.
+    While nothing fails the spread grows, so that the search also works with labels alone;
+    from the first failure on, the way between the seed and the nearest failing candidate
+    is halved, staying on the failing side.
 
     Args:
         pairs: Antithetic pairs of candidates per step and seed.
@@ -76,23 +76,25 @@ class Evolution:
         # Mirrored pairs: whatever is even in the noise cancels in the direction, which halves its
         # variance.
         both = torch.cat([noise, -noise], 1)  # r 2p *code
-        asked = (centre[:, None] + spread[:, None] * both).flatten(0, 1)
-        feedback = evaluate(asked, rows.repeat_interleave(2 * self.pairs))
+        samples = (centre[:, None] + spread[:, None] * both).flatten(0, 1)
+        feedback = evaluate(samples, rows.repeat_interleave(2 * self.pairs))
         score = feedback.score.reshape(len(rows), -1)
-        uphill = (per_row(_ranked(score).flatten(), asked) * both.flatten(0, 1)).reshape_as(both)
+        uphill = (per_row(_ranked(score).flatten(), samples) * both.flatten(0, 1)).reshape_as(both)
         direction = total(uphill)
         direction = direction / per_row(length(flat(direction)).clamp_min(1e-12), direction)
+        # A normal vector of d numbers has a length of about sqrt(d): a step of that length is as
+        # far as the samples were.
         size = float(centre[0].numel()) ** 0.5
         # No progress means a plateau (labels alone, or a saturated margin): look farther away.
         # Progress keeps the radius, since the slope was told by points at this distance.
         progress = score.amax(1) > state["best"][rows] + 1e-4
         wider = (state["spread"][rows] * self.growth).clamp_max(self.most)
-        found, fails = _nearest(feedback, state["start"][rows], len(rows))
+        nearest, fails = _nearest(feedback, state["start"][rows], len(rows))
         new = {
             "centre": centre + self.step_size * spread * size**0.5 * direction,
             "spread": torch.where(progress, state["spread"][rows], wider),
             "best": torch.maximum(state["best"][rows], score.amax(1)),
-            "found": found,
+            "found": nearest,
             "high": torch.where(fails, 1.0, torch.inf),
         }
         return {**state, **{k: state[k].index_copy(0, rows, value) for k, value in new.items()}}
@@ -111,7 +113,8 @@ def _ranked(score: Float[Tensor, "r c"]) -> Float[Tensor, "r c"]:
 def _nearest(
     feedback: Feedback, start: Float[Tensor, "r *code"], count: int
 ) -> tuple[Tensor, Tensor]:
-    """The failing candidate of each image that is nearest to its code, and whether there is one."""
+    """The failing candidate of each image that is nearest to its code, and whether the image has
+    any."""
     z = feedback.z.reshape(count, -1, *feedback.z.shape[1:])  # r c *code
     away = length((z - start[:, None]).flatten(2), 2)
     failed = feedback.failed.reshape(count, -1)
@@ -124,7 +127,7 @@ def _nearest(
 
 WEIGHTS = 0.25
 SLOPES = 0.5
-"""Variances of a surrogate's weight and of a slope that none has, before anything was asked."""
+"""Prior variances of a surrogate's weight and of a slope that no surrogate has."""
 ROUGH = 0.1
 """Variance of a change of the model's margin that no slope explains, for a step of length 1."""
 
@@ -134,19 +137,19 @@ class SurrogateGradients:
     """Where a search along gradients gets them if the model gives none.
 
     Networks trained on the same data as a model would be (substitutes: Papernot et al., 2017,
-    arXiv 1602.02697) have similar gradients. How far each of them tells what the model does is
-    learned on the way: the model is asked at a point beside the current one, and the change of
-    its margin is followed as a weighted sum of theirs and of a slope that none of them has. A
-    Kalman filter (Kalman, 1960) estimates weights and slope from all answers so far. Where the
-    model fails already, only the witnesses' gradient is left.
+    arXiv 1602.02697) have similar gradients. How well each of them predicts the model is learned on
+    the way: the model is evaluated at a point near the current point, and the change of its margin
+    is tracked as a weighted sum of theirs plus a slope that no surrogate has. A Kalman filter
+    (Kalman, 1960) estimates weights and slope from all answers so far. Where the model fails
+    already, only the witnesses' gradient is left.
 
     Args:
         count: How many networks the method has as surrogates.
-        noise: How far beside the current point the model is asked, per coordinate.
+        noise: Distance of the extra query from the current point, per coordinate.
         learns: Whether answers are learned from; not where the model tells only its label.
         scale: Times a surrogate's margin that the model's is expected to change by, at first.
-        push: Share of the model's slope that is followed beside the witnesses'.
-        forget: Share of what is known that each query makes old.
+        push: Share of the model's slope that is followed in addition to the witnesses'.
+        forget: Share of the estimate's precision that each query discards.
         enough: Logits by which the model must leave the label before its part ends.
     """
 
@@ -174,32 +177,34 @@ class SurrogateGradients:
     def __call__(
         self, state: State, evaluate: Evaluator, rows: Int[Tensor, " r"], rng: Rng
     ) -> tuple[Feedback, Tensor, State]:
-        """One query of each row, and the direction to go from there."""
+        """A query of each row, and the direction to go from there."""
         z = state["z"][rows]
-        asked = z + self.noise * rng.normal(rows, tuple(z.shape[1:]))
-        feedback, kept = evaluate.gradient(asked, rows)
+        probe = z + self.noise * rng.normal(rows, tuple(z.shape[1:]))
+        feedback, gradient = evaluate.gradient(probe, rows)
         margins, slopes = evaluate.surrogates(feedback.z, rows)
         new = {"asked": feedback.z, "margin": feedback.margin, "margins": margins}
-        known = state["estimate"][rows]
+        estimate = state["estimate"][rows]
         if self.learns:
             new |= self._filtered(new, state, rows)
-            known = new["estimate"]
-        weighed = total(known[:, : margins.shape[1], None] * slopes)
-        direction = self.push * (weighed + known[:, margins.shape[1] :]).reshape_as(z)
+            estimate = new["estimate"]
+        weighed = total(estimate[:, : margins.shape[1], None] * slopes)
+        direction = self.push * (weighed + estimate[:, margins.shape[1] :]).reshape_as(z)
         done = per_row(feedback.margin >= self.enough, direction)
         table = {name: state[name].index_copy(0, rows, value) for name, value in new.items()}
-        return feedback, kept + torch.where(done, 0.0, direction), {**state, **table}
+        return feedback, gradient + torch.where(done, 0.0, direction), {**state, **table}
 
     def _filtered(
         self, new: Mapping[str, Tensor], state: State, rows: Int[Tensor, " r"]
     ) -> dict[str, Tensor]:
-        """Kalman's update: weights and slope after one more answer, and their covariance."""
+        """Kalman's update: weights and slope after another answer, and their covariance."""
         estimate = state["estimate"][rows]
         covariance = state["covariance"][rows]
         moved = [flat(new[name] - state[name][rows]) for name in ("margins", "asked")]
         # The observation: the model's change of margin, as a sum over each surrogate's change
         # and over the coordinates of the step itself.
         observed = torch.cat(moved, 1)
+        # Kalman (1960) with a state that stands still: innovation, gain and covariance in turn. The
+        # first query has no predecessor: its innovation is not-a-number and gains nothing.
         innovation = new["margin"] - state["margin"][rows] - total(estimate * observed)
         cross = total(covariance * observed[:, None], 2)
         # Noise grows with the step: a long one tells less of the slope where it began.
@@ -210,10 +215,12 @@ class SurrogateGradients:
         prior = torch.diag(self._prior(estimate))
         return {
             "estimate": estimate + per_row(innovation.nan_to_num(0, 0, 0), gain) * gain,
+            # The model is not linear, so old answers lose weight: the covariance relaxes toward the
+            # prior by `forget` per query.
             "covariance": covariance + self.forget * (prior - covariance),
         }
 
     def _prior(self, estimate: Float[Tensor, "r k"]) -> Float[Tensor, " k"]:
-        """The variance of what is known before anything was asked: of weights, then of slopes."""
+        """The prior variance: of weights, then of slopes."""
         place = torch.arange(estimate.shape[1], device=estimate.device)
         return torch.where(place < self.count, WEIGHTS, SLOPES)

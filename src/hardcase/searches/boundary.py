@@ -53,8 +53,8 @@ def directions(
     """The `classes` nearest other classes of each image (or `toward` alone), nearest first.
 
     A step between classes is the mean of the `neighbours` nearest codes of the goal's class minus
-    that of the seed's own class: what tells the classes apart around here, without what is peculiar
-    to the original or to one partner.
+    that of the seed's class: the local difference between the classes, without peculiarities of the
+    original or of a single partner.
     """
     z = flat(seeds.z)
     y = seeds.y
@@ -67,11 +67,15 @@ def directions(
         others = torch.where(torch.arange(kinds, device=y.device) == toward, others, torch.inf)
     goal = others.argsort(dim=1, stable=True)[:, :classes]  # n c
     there = others.gather(1, goal).isfinite()[..., None]
-    own = torch.where(
+    class_mean = torch.where(
         _at(distance, y[:, None]).isfinite(), codes.mean(_at(rows, y[:, None]).squeeze(1)), z
     )
     step = torch.stack(
-        [codes.mean(_at(rows, column[:, None]).squeeze(1)) - own for column in goal.unbind(1)], 1
+        [
+            codes.mean(_at(rows, column[:, None]).squeeze(1)) - class_mean
+            for column in goal.unbind(1)
+        ],
+        1,
     )
     # Two ways toward a class: the difference of means, which carries what the classes differ in,
     # and the nearest code itself, which surely is of that class.
@@ -80,21 +84,21 @@ def directions(
 
 
 def span(codes: Partners, seeds: Seeds) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
-    """The least and greatest value of every coordinate over the codes and the original's own."""
+    """The least and greatest value of every coordinate over the codes and the original's code."""
     z = flat(seeds.z)
     label = codes.label[:LIMIT]
     low = z.clone()
     high = z.clone()
     rows = torch.arange(len(label), device=z.device)
     for part in chunks(len(label), 4096):
-        some = flat(codes.take(rows[part]))
-        low = torch.minimum(low, some.amin(0))
-        high = torch.maximum(high, some.amax(0))
+        part_codes = flat(codes.take(rows[part]))
+        low = torch.minimum(low, part_codes.amin(0))
+        high = torch.maximum(high, part_codes.amax(0))
     return low, high
 
 
 def largest(step: Float[Tensor, "t d"], share: float) -> Float[Tensor, "t d"]:
-    """Only the largest coordinates: `share` of all, at least one."""
+    """Only the largest coordinates: `share` of all, at least 1."""
     count = max(1, round(share * step.shape[1]))
     least = step.abs().topk(count, dim=1).values[:, -1:]
     return torch.where(step.abs() >= least, step, torch.zeros_like(step))
@@ -113,8 +117,8 @@ def _ranked(
     distance = torch.full((len(z), kinds), torch.inf, device=z.device)
     for c in sorted(set(label.tolist())):
         members = (label == c).nonzero().squeeze(1)
-        apart = code_distances(z, flat(codes.take(members)))
-        near, order = apart.topk(min(count, len(members)), dim=1, largest=False)
+        distances = code_distances(z, flat(codes.take(members)))
+        near, order = distances.topk(min(count, len(members)), dim=1, largest=False)
         distance[:, c] = near[:, 0]
         rows[:, c] = members[
             order[:, torch.arange(count, device=z.device).clamp_max(order.shape[1] - 1)]
@@ -123,12 +127,12 @@ def _ranked(
 
 
 def code_distances(z: Float[Tensor, "n d"], codes: Float[Tensor, "c d"]) -> Float[Tensor, "n c"]:
-    """Distances by one matrix product, on whole tiles: a seed's do not depend on its neighbours."""
+    """Distances by a matrix product on complete tiles: a seed's do not depend on its neighbours."""
     return tiled(lambda rows: torch.cdist(rows, codes, compute_mode="use_mm_for_euclid_dist"), z)
 
 
 def _at(values: Tensor, column: Int[Tensor, "n c"]) -> Tensor:
-    """The entries of `values` (n, k, ...) at one or several columns of each row."""
+    """The entries of `values` (n, k, ...) at `columns` of each row."""
     return values[torch.arange(len(column), device=column.device)[:, None], column]
 
 
@@ -147,10 +151,10 @@ class Crossing:
     A query only asks whether a candidate fails.
 
     *Race*: the steps to the nearest classes, each cut to its largest coordinates, are tried in
-    turn, `reach` times as long at first, then just inside the shortest failing length; one that
-    fails there is halved. Where all goals are missed the next of `cuts` is tried, and in the end
-    the nearest codes themselves. *Shorten*: a tenth of the coordinates goes back to the seed's and
-    the rest grows to a slightly shorter length, which is kept if it fails. *Close in*: halvings
+    turn, `reach` times as long at first, then just inside the shortest failing length; a step
+    that fails there is halved. Where all goals are missed the next of `cuts` is tried, and in the
+    end the nearest codes themselves. *Shorten*: a tenth of the coordinates goes back to the seed's
+    and the rest grows to a slightly shorter length, which stays if it fails. *Close in*: halvings
     along the ray from the seed, so that the last failing candidate lies on the boundary. Lengths
     are L1. No coordinate leaves the range of `codes`; without `codes`, steps are drawn from the
     prior.
@@ -164,9 +168,9 @@ class Crossing:
         cuts: Shares of coordinates that a shortened step keeps.
         reach: Length of the first attempt, in steps between the classes.
         halvings: Bisection steps of each walk toward the boundary.
-        shorten: Attempts to leave coordinates out of the step that was found.
+        shorten: Attempts to leave coordinates out of the failing step.
         closing: Last bisection steps toward the original.
-        apart: Every class is a race of its own, won by reaching that class.
+        apart: Every class is a separate race, won by reaching that class.
         toward: Walk to this class alone.
     """
 
@@ -211,7 +215,7 @@ class Crossing:
         }
 
     def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
-        """One candidate of every track that has one; what it tells depends on the phase."""
+        """A candidate of every unfinished track; the use of its answer depends on the phase."""
         turn = int(state["turn"])
         race = (len(self.cuts) + 1) * state["goal"].shape[1] * (1 + self.halvings)
         # Turns are the only clock, alike for all images, so that every image asks the same question
@@ -273,7 +277,7 @@ class Crossing:
         return Directions(goal, drawn, drawn), (z.clamp_max(-WIDE), z.clamp_min(WIDE))
 
     def _lane(self, state: State, lane: int) -> tuple[Int[Tensor, " a"], Float[Tensor, "a d"]]:
-        """One direction of the race: the tracks that take it, and how far."""
+        """A direction of the race: the tracks that take it, and how far."""
         cut, place = divmod(lane, state["goal"].shape[1])
         there = state["goal"][:, place] >= 0
         if cut:
@@ -287,9 +291,9 @@ class Crossing:
         return tracks, scaled(largest(step, self.cuts[cut]), length)
 
     def _shorter(self, state: State, rng: Rng) -> tuple[Int[Tensor, " a"], Float[Tensor, "a d"]]:
-        """Leave some coordinates out, let the others grow to a little less than the best length."""
-        kept = rng.uniform(state["row"], state["best"].shape[1:]) > 0.1
-        offset = scaled(state["best"] * kept, (1 - state["step_size"]) * state["length"])
+        """Leave coordinates out, let the others grow to slightly less than the best length."""
+        stays = rng.uniform(state["row"], state["best"].shape[1:]) > 0.1
+        offset = scaled(state["best"] * stays, (1 - state["step_size"]) * state["length"])
         tracks = state["length"].isfinite().nonzero().squeeze(1)
         return tracks, offset[tracks]
 
@@ -328,10 +332,10 @@ class Crossing:
 
 @search("exits", needs="label")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exits:
+class BoundaryWalks:
     """Random walks out of a class, bisected to the boundary, and the class they enter there.
 
-    Straight walks from every seed, all at once: one query at the far end, then halvings of those
+    Straight walks from every seed, all at once: a query at the far end, then halvings of those
     that fail there. A walk goes along the difference of two random codes (without `codes` along the
     prior), or toward near classes, along more or fewer of the step's largest coordinates, of which
     each walk leaves out others; every fourth goes anywhere.
@@ -379,9 +383,12 @@ class Exits:
 
     def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
         turn = int(state["turn"])
+        # `near` is the farthest share of the way that kept the class, `end` the nearest that left
+        # it: each turn halves between them. Turn 0 asks for the far end itself.
         share = (state["near"] + state["end"]) / 2
         if turn == 0:
             share = state["end"]
+        # A walk whose far end kept its class has nothing to bisect and costs no further query.
         open_ = evaluate.live[state["row"]] & ((state["entered"] >= 0) | (turn == 0))
         walks = open_.nonzero().squeeze(1)
         row = state["row"][walks]
@@ -404,14 +411,16 @@ class Exits:
         }
 
     def _far(self, z: Float[Tensor, "n d"], rng: Rng) -> Float[Tensor, "w d"]:
-        """The far ends of all walks, seed after seed, as seen from their seeds."""
+        """The far ends of all walks, seed after seed, relative to their seeds."""
         rows = torch.arange(len(z), device=z.device)
         if self.codes is None:
             return self.reach * rng.normal(rows, (self.walks, z.shape[1])).flatten(0, 1)
-        known = min(LIMIT, len(self.codes.label))
-        drawn = rng.integers(rows, known, (2, self.walks))
-        one, two = (flat(self.codes.take(some.flatten())) for some in drawn.unbind(1))
-        return self.reach / 2**0.5 * (one - two)
+        count = min(LIMIT, len(self.codes.label))
+        drawn = rng.integers(rows, count, (2, self.walks))
+        first, second = (flat(self.codes.take(chosen.flatten())) for chosen in drawn.unbind(1))
+        # The difference of two independent codes has twice the variance of one code: the factor
+        # makes `reach` a multiple of the codes' spread.
+        return self.reach / 2**0.5 * (first - second)
 
     def _toward(self, codes: Partners, seeds: Seeds, rng: Rng) -> Tensor:
         ways = directions(codes, seeds, classes=self.classes, neighbours=50)
@@ -422,11 +431,11 @@ class Exits:
         turn = walk // ways.step.shape[1] % len(self.cuts)
         cut = sum(largest(step, share) * (turn == i) for i, share in enumerate(self.cuts))
         rows = torch.arange(len(seeds), device=step.device)
-        some = rng.uniform(rows, (self.walks, step.shape[1])).flatten(0, 1) < 0.7
+        mask = rng.uniform(rows, (self.walks, step.shape[1])).flatten(0, 1) < 0.7
         seed, low, high = (
             value.repeat_interleave(self.walks, 0) for value in (flat(seeds.z), low, high)
         )
-        far = seed + scaled(cut * some, total(step.abs()) * self.reach)
+        far = seed + scaled(cut * mask, total(step.abs()) * self.reach)
         far = torch.minimum(torch.maximum(far, low), high) - seed
         # Every fourth walk goes in a random direction: where the classes of the partners are all on
         # one side, the boundary may still be near on the other.

@@ -18,8 +18,7 @@ from hardcase.imaging import blur as blurs
 from hardcase.imaging.resample import affine
 from hardcase.randomness import Rng
 from hardcase.registry import search
-from hardcase.searches import gradient
-from hardcase.searches.gradient import Direction, raw
+from hardcase.searches.gradient import Direction, held, keep, raw
 from hardcase.tensors import flat, length, per_row, to_grid
 from hardcase.types import Evaluator, Feedback, Seeds, State, Targets
 
@@ -32,7 +31,7 @@ Picture = Float[Tensor, "m c h w"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A change of images: `apply` changes each by one of `levels`."""
+    """A change of images: `apply` changes each by a level of `levels`."""
 
     name: str
     levels: tuple[float, ...]
@@ -49,10 +48,12 @@ def mutate(
 ) -> Picture:
     """Each picture (of the image in `rows`) changed by its operator at its level."""
     changed = x.clone()
-    for number, one in enumerate(operators):
-        own = (operator == number).nonzero().squeeze(1)
-        if len(own):
-            changed[own] = to_grid(one.apply(x[own], level[own], rows[own], rng))
+    for number, operator_of in enumerate(operators):
+        chosen = (operator == number).nonzero().squeeze(1)
+        if len(chosen):
+            changed[chosen] = to_grid(
+                operator_of.apply(x[chosen], level[chosen], rows[chosen], rng)
+            )
     return changed
 
 
@@ -82,7 +83,7 @@ def rotate(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Pictu
 
 
 def _warp(x: Picture, *entries: Tensor | float, mode: str = "bilinear") -> Picture:
-    """The picture seen through a 2x3 matrix per row, given entry by entry."""
+    """The picture under an affine map, a 2x3 matrix per row, entry by entry."""
     columns = [torch.as_tensor(entry, device=x.device).expand(len(x)) for entry in entries]
     matrix = torch.stack([column.to(x.dtype) for column in columns], 1).reshape(-1, 2, 3)
     outside = {3: "reflection"}.get(x.shape[1], "zeros")
@@ -117,14 +118,14 @@ def blur(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture
 
 
 def pixels(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
-    """So many values, drawn at random (one may be drawn twice), get any new value."""
+    """Randomly drawn values (with replacement) get any new value."""
     values = x.flatten(1)
     most = int(level.max())
     place = rng.integers(rows, values.shape[1], (most,))
     new = rng.integers(rows, 256, (most,)) / 255
-    asked = torch.arange(most, device=x.device) < level[:, None]
-    place = torch.where(asked, place, place[:, :1])
-    return values.scatter(1, place, torch.where(asked, new, new[:, :1])).reshape(x.shape)
+    wanted = torch.arange(most, device=x.device) < level[:, None]
+    place = torch.where(wanted, place, place[:, :1])
+    return values.scatter(1, place, torch.where(wanted, new, new[:, :1])).reshape(x.shape)
 
 
 def noise(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
@@ -198,19 +199,19 @@ class WhiteNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metamorphic:
-    """DeepHunter's mutation: at most one affine change, and pixel changes while they are small.
+    """DeepHunter's mutation: at most 1 affine change, and pixel changes while they are small.
 
     A pixel change is small if fewer than `alpha` of the values differ from the reference picture,
     or none by `beta` of the range. An affine change is done to the reference too and is always
     accepted, once; what had changed before it is added (count) or compared (size) from then on. A
-    child that is refused `tries` times is given up.
+    child that is refused `tries` times is abandoned.
 
     Args:
-        affine: Affine changes, of which a child has at most one.
+        affine: Affine changes, of which a child has at most 1.
         pixel: Changes of pixel values.
         alpha: Share of values that may change by any amount.
         beta: Change, in units of [0, 1], that all values may make.
-        tries: Draws before a parent is given up.
+        tries: Draws before a parent is abandoned.
     """
 
     affine: tuple[Operator, ...] = AFFINE
@@ -232,7 +233,7 @@ class Metamorphic:
         self, z: Tensor, columns: Mapping[str, Tensor], rows: Int[Tensor, " m"], rng: Rng
     ) -> tuple[Tensor, State, Bool[Tensor, " m"]]:
         child = z.clone()
-        made = {name: value.clone() for name, value in columns.items()}
+        children = {name: value.clone() for name, value in columns.items()}
         open_ = torch.ones(len(z), dtype=torch.bool, device=z.device)
         for _ in range(self.tries):
             left = open_.nonzero().squeeze(1)
@@ -240,17 +241,17 @@ class Metamorphic:
                 break
             before = {name: value[left] for name, value in columns.items()}
             new, after, good = self._try(z[left], before, rows[left], rng)
-            kept = left[good]
-            child[kept] = new[good]
-            open_[kept] = False
+            accepted = left[good]
+            child[accepted] = new[good]
+            open_[accepted] = False
             for name, value in after.items():
-                made[name][kept] = value[good]
-        return child, made, ~open_
+                children[name][accepted] = value[good]
+        return child, children, ~open_
 
     def _try(
         self, z: Tensor, columns: State, rows: Int[Tensor, " m"], rng: Rng
     ) -> tuple[Tensor, State, Bool[Tensor, " m"]]:
-        """One change of each picture, and whether it is accepted."""
+        """A change of each picture, and whether it is accepted."""
         operators = (*self.affine, *self.pixel)
         first = columns["turned"].long() * len(self.affine)
         chosen = first + rng.integers(rows, len(operators) - first)
@@ -310,11 +311,11 @@ class Fuzzing:
             return {**state, "begun": ~state["begun"]}
         chosen = evaluate.choose(rows).items()
         parents = {name: value.repeat_interleave(self.children, 0) for name, value in chosen}
-        known = [name for name in parents if name.startswith(ENTRY)]
-        columns = {name.removeprefix(ENTRY): parents[name] for name in known}
+        columns_of_entry = [name for name in parents if name.startswith(ENTRY)]
+        columns = {name.removeprefix(ENTRY): parents[name] for name in columns_of_entry}
         many = rows.repeat_interleave(self.children)
-        z, made, good = self.mutator(parents["corpus/z"], columns, many, rng)
-        entries = {name: value[good] for name, value in _entries(made).items()}
+        z, mutants, good = self.mutator(parents["corpus/z"], columns, many, rng)
+        entries = {name: value[good] for name, value in _entries(mutants).items()}
         evaluate(z[good], many[good], {**entries, "row": many[good]})
         if not bool(good.any()):
             evaluate.retire(rows)
@@ -325,9 +326,9 @@ def _levels(
     operators: Sequence[Operator], chosen: Int[Tensor, " m"], rows: Int[Tensor, " m"], rng: Rng
 ) -> Float[Tensor, " m"]:
     """A level of the operator chosen for each row, drawn evenly."""
-    count = torch.tensor([len(one.levels) for one in operators], device=chosen.device)
+    count = torch.tensor([len(change.levels) for change in operators], device=chosen.device)
     first = count.cumsum(0) - count
-    table = torch.tensor([x for one in operators for x in one.levels], device=chosen.device)
+    table = torch.tensor([x for change in operators for x in change.levels], device=chosen.device)
     return table[first[chosen] + rng.integers(rows, count[chosen])]
 
 
@@ -351,16 +352,16 @@ class Worklist:
     """Short gradient walks from a list that grows by candidates that are new and near.
 
     Each seed has a list of entries, first come first served, that begins with the seed itself. A
-    walk starts at the next entry with targets of its own; a candidate joins the list (as a copy) if
+    walk starts at the next entry with its targets; a candidate joins the list (as a copy) if
     it adds more than `gain` to what the guides know and lies within `radius` of the seed.
 
     Evaluations carry among their targets ``row``, the seed's place, and ``seen``, whether the image
     was evaluated before (walks start from pictures that were).
 
     Args:
-        step_size: Size of one step.
+        step_size: Size of a step.
         direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
-        steps: Gradient steps of one walk.
+        steps: Gradient steps of a walk.
         gain: Least gain that makes a candidate an entry.
         radius: Largest L2 distance of an entry from its seed, relative to the seed's length.
         capacity: Entries per seed.
@@ -402,12 +403,12 @@ class Worklist:
         if phase == 0:
             state = self._next_entry(state, evaluate)
         rows = evaluate.live.nonzero().squeeze(1)
-        seen = ((state["entries"][rows] > 1) | self.peek) & (phase == 0)
+        evaluated = ((state["entries"][rows] > 1) | self.peek) & (phase == 0)
         z = state["z"][rows]
-        targets = {**gradient.held(state, rows), "row": rows, "seen": seen}
+        targets = {**held(state, rows), "row": rows, "seen": evaluated}
         if phase < self.steps:
-            feedback, slope = evaluate.gradient(z, rows, targets)
-            moved = feedback.z + self.step_size * self.direction(slope)
+            feedback, gradient = evaluate.gradient(z, rows, targets)
+            moved = feedback.z + self.step_size * self.direction(gradient)
             state = {**state, "z": state["z"].index_copy(0, rows, moved)}
         else:
             feedback = evaluate(z, rows, targets)
@@ -424,48 +425,54 @@ class Worklist:
             evaluate.retire(rows[over])
             rows = rows[~over]
             empty = empty[~over]
+        # The queue is a ring buffer per image, so all images take their next entry in a single
+        # indexing step, however long their lists are.
         z = torch.where(
             per_row(empty, state["z"]),
             state["seed"][rows],
             state["queue"][rows, state["first"][rows]],
         )
-        taken = (~empty).long()
+        nonempty = (~empty).long()
         state = {
             **state,
             "z": state["z"].index_copy(0, rows, z),
-            "first": state["first"].index_add(0, rows, taken) % self.capacity,
-            "size": state["size"].index_add(0, rows, -taken),
-            "entries": state["entries"].index_add(0, rows, torch.ones_like(taken)),
+            "first": state["first"].index_add(0, rows, nonempty) % self.capacity,
+            "size": state["size"].index_add(0, rows, -nonempty),
+            "entries": state["entries"].index_add(0, rows, torch.ones_like(nonempty)),
         }
         if self.peek and len(rows):
-            seen = state["entries"][rows] > 1
-            evaluate(z, rows, {**gradient.held(state, rows), "row": rows, "seen": seen})
+            evaluated = state["entries"][rows] > 1
+            evaluate(z, rows, {**held(state, rows), "row": rows, "seen": evaluated})
         return self._targets(state, evaluate, rows, empty)
 
     def _targets(
         self, state: State, evaluate: Evaluator, rows: Int[Tensor, " m"], fresh: Bool[Tensor, " m"]
     ) -> State:
         """Targets chosen afresh where a list starts, and following the last where it goes on."""
-        for some, following in ((rows[fresh], False), (rows[~fresh], True)):
-            if len(some):
+        for part, following in ((rows[fresh], False), (rows[~fresh], True)):
+            if len(part):
                 before: Targets | None = None
                 if following:
-                    before = {**gradient.held(state, some), "row": some}
-                state = gradient.keep(state, some, evaluate.choose(some, before), len(state["z"]))
+                    before = {**held(state, part), "row": part}
+                state = keep(state, part, evaluate.choose(part, before), len(state["z"]))
         return state
 
     def _join(self, state: State, rows: Int[Tensor, " m"], feedback: Feedback) -> State:
         """Append copies of the candidates that are new and near; a full list takes no more."""
         seed = state["seed"][rows]
         size = state["size"][rows]
+        # The radius is relative to the length of the original's code, as in the reference: a dark
+        # image may move less than a bright one.
         near = length(flat(feedback.z - seed)) < self.radius * state["length"][rows]
-        gained = feedback.gain > self._asked(state, rows)
+        gained = feedback.gain > self._required_gain(state, rows)
         new = feedback.evaluated & near & gained & (size < self.capacity)
         slot = (state["first"][rows] + size) % self.capacity
         state["queue"][rows[new], slot[new]] = feedback.z[new]
         return {**state, "size": state["size"].index_add(0, rows, new.long())}
 
-    def _asked(self, state: Mapping[str, Tensor], rows: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
+    def _required_gain(
+        self, state: Mapping[str, Tensor], rows: Int[Tensor, " m"]
+    ) -> Float[Tensor, " m"]:
         before = {
             "none": 0 * rows,
             "entries": state["entries"][rows] - 1,

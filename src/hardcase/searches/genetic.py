@@ -22,16 +22,16 @@ from hardcase.types import Evaluator, Feedback, Search, Seeds, Space, State, Tar
 @search("genetic", needs="label", paper="Kang, Feldt and Yoo, SBST 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Genetic:
-    """Population per seed: crossover, mutation where a code differs from its image, reset mask.
+    """Population per image: crossover, mutation where a code differs from its image, reset mask.
 
-    SINVAD's genetic algorithm; all images are in one batch. Each generation keeps the `elite` best
-    and fills up with children of two of them: single-point crossover, normal mutation, then the
-    reset. A seed's mutation size shrinks by `decay` while its best does not improve by more than
-    `tolerance`, and returns to `mutation` when it does.
+    SINVAD's genetic algorithm; all images are in the same batch. Each generation keeps the `elite`
+    best and fills up with children of two of them: single-point crossover, normal mutation, then
+    the reset. A seed's mutation size shrinks by `decay` while its best does not improve by more
+    than `tolerance`, and returns to `mutation` when it does.
 
     Args:
         population: Codes of a generation, parents among them.
-        elite: Parents that are kept.
+        elite: Parents that survive.
         spread: Deviation of the first population around the original's code.
         mutation: Mutation size of an image whose best improves.
         decay: What a stalled original's mutation size is multiplied by.
@@ -96,10 +96,10 @@ class Genetic:
         elite = state["z"][rows]
         seed = state["seed"][rows][:, None]
         shape = (self.population - self.elite,)
-        one, two = _pairs(rows, shape, self.elite, rng)
+        first, second = _pairs(rows, shape, self.elite, rng)
         cut = rng.integers(rows, elite.shape[2], shape)[..., None]
         left = torch.arange(elite.shape[2], device=elite.device) < cut
-        child = torch.where(left, _gather(elite, one), _gather(elite, two))
+        child = torch.where(left, _gather(elite, first), _gather(elite, second))
         noise = rng.normal(rows, child.shape[1:])
         if self.scaled:
             noise = noise * state["size"][rows][:, None, None]
@@ -130,9 +130,9 @@ def _pairs(
     rows: Int[Tensor, " r"], shape: tuple[int], count: int, rng: Rng
 ) -> tuple[Int[Tensor, "r c"], Int[Tensor, "r c"]]:
     """Two distinct parents out of `count`, uniformly, for each child."""
-    one = rng.integers(rows, count, shape)
+    first = rng.integers(rows, count, shape)
     step = 1 + rng.integers(rows, count - 1, shape)
-    return one, (one + step) % count
+    return first, (first + step) % count
 
 
 def _gather(z: Float[Tensor, "r p d"], index: Int[Tensor, "r c"]) -> Float[Tensor, "r c d"]:
@@ -142,11 +142,11 @@ def _gather(z: Float[Tensor, "r p d"], index: Int[Tensor, "r c"]) -> Float[Tenso
 @search("pixel-genetic", needs="scores", paper="Xie et al., IJCAI 2019")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PixelGenetic:
-    """Population per seed: tournaments, uniform crossover and small mutations of pixels.
+    """Population per image: tournaments, uniform crossover and small mutations of pixels.
 
-    DiffChaser's genetic search; all images are in one batch. The best survives, every other place
-    goes to a child that takes each number of its code from one of two winners of tournaments, with
-    equal chance. The first population are copies of the image, mutated.
+    DiffChaser's genetic search; all images are in the same batch. The best survives, every other
+    place goes to a child that takes each number of its code from either of two tournament winners,
+    with equal chance. The first population are copies of the image, mutated.
 
     Args:
         population: Individuals per seed.
@@ -194,14 +194,14 @@ class PixelGenetic:
     def _breed(self, state: State, rows: Int[Tensor, " r"], rng: Rng) -> Float[Tensor, "r c d"]:
         z = state["z"][rows]
         score = state["score"][rows]
-        one, two = (_gather(z, self._winners(score, rows, rng)) for _ in range(2))
-        left = rng.uniform(rows, one.shape[1:]) < 0.5
-        return self._mutate(torch.where(left, one, two), rows, self.rate, rng)
+        first, second = (_gather(z, self._winners(score, rows, rng)) for _ in range(2))
+        left = rng.uniform(rows, first.shape[1:]) < 0.5
+        return self._mutate(torch.where(left, first, second), rows, self.rate, rng)
 
     def _winners(
         self, score: Float[Tensor, "r p"], rows: Int[Tensor, " r"], rng: Rng
     ) -> Int[Tensor, "r c"]:
-        """For every place but one, the best of a few drawn individuals; ties to the first."""
+        """For every child, the best of the drawn individuals; ties to the first."""
         shape = (self.population - 1, self.tournament)
         drawn = rng.integers(rows, self.population, shape)
         best = score[:, None].expand(-1, shape[0], -1).gather(2, drawn).argmax(2, keepdim=True)
@@ -218,12 +218,11 @@ class PixelGenetic:
 @search("hill-climbing", needs="label", paper="Kang, Feldt and Yoo, SBST 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HillClimbing:
-    """One coordinate after the other moved at random; a move stays if the score rises.
+    """Coordinates moved at random in turn; a move stays if the score rises.
 
     `passes` over all coordinates, all images side by side; a move is normal noise of the original's
     current `step_size`. After each pass ("accepted") the step size becomes the mean size of the
-    moves that were kept, but at least the share of moves that were kept, or half of what it was
-    where none was.
+    accepted moves, but at least the share of accepted moves; where none was accepted it halves.
 
     Args:
         passes: Passes over all coordinates.
@@ -280,10 +279,10 @@ class HillClimbing:
         return {**state, "turn": state["turn"] + 1}
 
     def _adapted(self, state: State, width: int) -> State:
-        kept = state["kept"]
-        blank = torch.zeros_like(kept)
-        typical = torch.maximum(state["moved"] / kept.clamp_min(1), kept / width)
-        step_size = torch.where(kept > 0, typical, state["step_size"] / 2)
+        moves = state["kept"]
+        blank = torch.zeros_like(moves)
+        typical = torch.maximum(state["moved"] / moves.clamp_min(1), moves / width)
+        step_size = torch.where(moves > 0, typical, state["step_size"] / 2)
         return {**state, "step_size": step_size, "kept": blank, "moved": blank.clone()}
 
 
@@ -329,9 +328,9 @@ class _Beginning:
     def gradient(
         self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
     ) -> tuple[Feedback, Tensor]:
-        feedback, slope = self.evaluate.gradient(z, rows, {**(targets or {}), "row": rows})
+        feedback, gradient = self.evaluate.gradient(z, rows, {**(targets or {}), "row": rows})
         self.graded += torch.bincount(rows[feedback.evaluated], minlength=len(self.graded))
-        return self._counted(feedback, rows), slope
+        return self._counted(feedback, rows), gradient
 
     def _counted(self, feedback: Feedback, rows: Int[Tensor, " m"]) -> Feedback:
         self.asked += torch.bincount(rows[feedback.evaluated], minlength=len(self.asked))
@@ -342,12 +341,13 @@ class _Beginning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Illumination:
-    """Mutants of the parents that a map chooses, of which those nearest to its target are asked.
+    """Mutants of the parents that a map chooses, of which those nearest to its target are
+    evaluated.
 
     At first another search looks for a failure of each seed; everything it evaluates enters the map
-    and may become a parent. Then, for each question, `drafts` mutants of a parent are decoded and
-    measured, which asks no network; the one nearest to the cell that the map targets is evaluated.
-    Needs the guide `hardcase.guides.archive.Archive`.
+    and may become a parent. Then, for each query, `drafts` mutants of a parent are decoded and
+    measured, which needs no network; the mutant nearest to the cell that the map targets is
+    evaluated. Needs the guide `hardcase.guides.archive.Archive`.
 
     Args:
         space: Where the codes live.
@@ -372,7 +372,7 @@ class Illumination:
     spread: float = 0.5
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
-        own = {
+        archive = {
             "z": seeds.z.clone(),
             "x": seeds.x.clone(),
             "y": seeds.y.clone(),
@@ -383,7 +383,7 @@ class Illumination:
             **{CONTEXT + name: value.clone() for name, value in seeds.context.items()},
         }
         inner = self.first.init(seeds, rng)
-        return {**own, **{FIRST + name: value for name, value in inner.items()}}
+        return {**archive, **{FIRST + name: value for name, value in inner.items()}}
 
     def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
         begin = _Beginning(evaluate, state, self)
@@ -433,5 +433,5 @@ class Illumination:
 
 def _inside(state: State, prefix: str) -> State:
     """What a state keeps under a prefix."""
-    kept = {name: value for name, value in state.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): value for name, value in kept.items()}
+    columns = {name: value for name, value in state.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): value for name, value in columns.items()}

@@ -1,4 +1,4 @@
-"""Searches along the gradient of the score: ascent, Adam, several walks per image, and C&W's."""
+"""Searches along the gradient of the score: ascent, Adam, multi-start ascent, and C&W's attack."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class OwnGradients:
 class AdamAscent:
     """Adam on the code, then a bisection from the first failure back to the original.
 
-    Each seed climbs with its own moments until it fails. When no seed climbs any more, the way
+    Each seed climbs with separate moments until it fails. When no seed climbs any more, the way
     between the seed and the failure is halved, keeping to the failing side. Without bisections the
     run must stop images at their first failure.
 
     Args:
-        step_size: Size of one step.
+        step_size: Size of a step.
         first: Decay of the first moment.
         second: Decay of the second moment.
         bisections: Bisection steps back to the original after the first failure.
@@ -89,8 +89,8 @@ class AdamAscent:
             rows = evaluate.live.nonzero().squeeze(1)
             return halve(state, evaluate, rows, state["z"], halvings=self.bisections)
         t = int(state["step"]) + 1
-        feedback, slope, state = self.source(state, evaluate, rows, rng)
-        move, moments = adam(state, rows, slope, t, first=self.first, second=self.second)
+        feedback, gradient, state = self.source(state, evaluate, rows, rng)
+        move, moments = adam(state, rows, gradient, t, first=self.first, second=self.second)
         stays = per_row(feedback.failed, move)
         z = torch.where(stays, feedback.z, feedback.z + self.step_size * move)
         return {
@@ -105,7 +105,7 @@ class AdamAscent:
 def adam(
     state: State,
     rows: Int[Tensor, " r"],
-    slope: Tensor,
+    gradient: Tensor,
     t: int,
     *,
     first: float = 0.9,
@@ -115,8 +115,8 @@ def adam(
 
     D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015.
     """
-    mean = first * state["mean"][rows] + (1 - first) * slope
-    square = second * state["square"][rows] + (1 - second) * slope.square()
+    mean = first * state["mean"][rows] + (1 - first) * gradient
+    square = second * state["square"][rows] + (1 - second) * gradient.square()
     move = (mean / (1 - first**t)) / ((square / (1 - second**t)).sqrt() + 1e-8)
     return move, {
         "mean": state["mean"].index_copy(0, rows, mean),
@@ -127,7 +127,7 @@ def adam(
 def halve(
     state: State, evaluate: Evaluator, rows: Int[Tensor, " r"], found: Tensor, *, halvings: int
 ) -> State:
-    """Bisect between the images and what was `found` to fail, and retire images after `halvings`.
+    """Bisect between the images and their failures in `found`, and retire images after `halvings`.
 
     `low` and `high` are shares of the way from an original's `start`; it fails at `high`.
     """
@@ -159,13 +159,13 @@ def held(state: State, rows: Int[Tensor, " m"]) -> Targets:
 
 def keep(state: State, rows: Int[Tensor, " m"], targets: Targets, count: int) -> State:
     """`state` with the targets of these rows, out of `count`, replaced."""
-    kept = dict(state)
+    merged = dict(state)
     for name, value in targets.items():
         table = state.get(PREFIX + name)
         if table is None or table.shape[1:] != value.shape[1:]:
             table = torch.zeros(count, *value.shape[1:], dtype=value.dtype, device=value.device)
-        kept[PREFIX + name] = table.index_copy(0, rows, value)
-    return kept
+        merged[PREFIX + name] = table.index_copy(0, rows, value)
+    return merged
 
 
 # Walks along the gradient of the score.
@@ -175,46 +175,46 @@ Shape = Callable[[Tensor, Tensor, Rng], Tensor]
 """From the moves, the images they belong to and random numbers: what is left of each move."""
 
 
-def sign(slope: Tensor) -> Tensor:
-    """Every coordinate moves by one step: the steepest direction in L∞.
+def sign(gradient: Tensor) -> Tensor:
+    """Every coordinate moves by a step: the steepest direction in L∞.
 
     Args:
-        slope: Gradients of the score, one row per candidate.
+        gradient: Gradients of the score, a row per candidate.
     """
-    return slope.sign()
+    return gradient.sign()
 
 
-def unit(slope: Tensor) -> Tensor:
-    """A step of length one: the steepest direction in L2.
+def unit(gradient: Tensor) -> Tensor:
+    """A step of length 1: the steepest direction in L2.
 
     Args:
-        slope: Gradients of the score, one row per candidate.
+        gradient: Gradients of the score, a row per candidate.
     """
-    return slope / per_row(length(flat(slope)).clamp_min(1e-12), slope)
+    return gradient / per_row(length(flat(gradient)).clamp_min(1e-12), gradient)
 
 
-def rms(slope: Tensor) -> Tensor:
-    """Scale by the root mean square of the row, as DeepXplore: a typical coordinate moves by one.
+def rms(gradient: Tensor) -> Tensor:
+    """Scale by the root mean square of the row, as DeepXplore: a typical coordinate moves by 1.
 
     Args:
-        slope: Gradients of the score, one row per candidate.
+        gradient: Gradients of the score, a row per candidate.
     """
-    mean = total(flat(slope).square()) / flat(slope).shape[1]
-    return slope / (per_row(mean.sqrt(), slope) + 1e-5)
+    mean = total(flat(gradient).square()) / flat(gradient).shape[1]
+    return gradient / (per_row(mean.sqrt(), gradient) + 1e-5)
 
 
-def raw(slope: Tensor) -> Tensor:
+def raw(gradient: Tensor) -> Tensor:
     """The gradient itself.
 
     Args:
-        slope: Gradients of the score, one row per candidate.
+        gradient: Gradients of the score, a row per candidate.
     """
-    return slope
+    return gradient
 
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """One random square per step: black if the move inside is darker, else nothing moves."""
+    """A random square per step: black if the move inside is darker, else nothing moves."""
 
     size: int
 
@@ -248,11 +248,11 @@ class GradientAscent:
     `renew` steps.
 
     Args:
-        step_size: Size of one step.
+        step_size: Size of a step.
         direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
         jitter: Size of the uniform noise at the start.
         renew: Steps after which guides choose anew what to push; 0: never.
-        shape: What of a step is kept, e.g. one that is the same for all pixels.
+        shape: The constraint on a step, e.g. the same change for all pixels.
         unchanged: An image that fails as it is, is a failure; otherwise it only teaches guides, and
             its search ends.
     """
@@ -286,8 +286,8 @@ class GradientAscent:
         targets = held(state, rows)
         if count == 0 and not self.unchanged:
             targets = {**targets, "seen": torch.ones_like(rows, dtype=torch.bool)}
-        feedback, slope = evaluate.gradient(z, rows, targets)
-        move = self.shape(self.direction(slope), rows, rng)
+        feedback, gradient = evaluate.gradient(z, rows, targets)
+        move = self.shape(self.direction(gradient), rows, rng)
         moved = (self.step_size * move).add_(feedback.z)  # in place: as large as all images
         z = moved if every else state["z"].index_copy(0, rows, moved)
         return {**state, "z": z, "step": state["step"] + 1}
@@ -295,17 +295,17 @@ class GradientAscent:
 
 @search("fan", needs="gradients", paper="Te Wei Lee, report, 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fan:
-    """Several gradient walks per image, each with targets of its own.
+class MultiStartAscent:
+    """Run a number of gradient walks per image, each with separate targets.
 
-    One for every unit, filter or layer, as MaXplore goes. The seed is evaluated first, so that
-    guides know it. A walk's targets are chosen by its number: guides that `follow` are told
-    ``walk`` and ``row``, and so is every evaluation.
+    For MaXplore, a walk for every unit, filter or layer. The seed is evaluated first, so that
+    guides know it. A walk's targets are chosen by its number: guides that `follow` receive ``walk``
+    and ``row``, and so does every evaluation.
 
     Args:
         walks: Walks from every seed.
-        step_size: Size of one step.
-        steps: Gradient steps of one walk.
+        step_size: Size of a step.
+        steps: Gradient steps of a walk.
         direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
         width: Walks at a time.
         stop: A walk ends when it fails.
@@ -340,9 +340,9 @@ class Fan:
         if int(state["step"]) == self.steps:
             evaluate(z, rows, targets)
             return self._next_wave(state, evaluate)
-        feedback, slope = evaluate.gradient(z, rows, targets)
+        feedback, gradient = evaluate.gradient(z, rows, targets)
         moved = state["z"].index_copy(
-            0, places, feedback.z + self.step_size * self.direction(slope)
+            0, places, feedback.z + self.step_size * self.direction(gradient)
         )
         stopped = state["stopped"].index_copy(0, places, feedback.failed & self.stop)
         return {**state, "z": moved, "stopped": stopped, "step": state["step"] + 1}
@@ -370,8 +370,8 @@ class Fan:
             evaluate.retire(evaluate.live.nonzero().squeeze(1))
             return state
         places, rows = self._walking(state, evaluate)
-        asked = evaluate.choose(rows, {"walk": self._number(state, places), "row": rows})
-        return keep(state, places, asked, len(state["z"]))
+        targets = evaluate.choose(rows, {"walk": self._number(state, places), "row": rows})
+        return keep(state, places, targets, len(state["z"]))
 
     def _number(self, state: State, places: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
         width = len(state["z"]) // len(state["seed"])
@@ -381,7 +381,7 @@ class Fan:
 @search("carlini-wagner", needs="gradients", paper="Carlini and Wagner, IEEE S&P 2017")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarliniWagner:
-    """Adam on distance plus weighted logit margin, the weight found by bisection.
+    """Adam on distance plus weighted logit margin, the weight by bisection.
 
     Adam on ``‖z - seed‖² + weight · max(0, confidence - score)``; after every `steps` steps each
     seed's weight is halved toward the largest that failed or multiplied by ten, and the walk starts
@@ -426,10 +426,10 @@ class CarliniWagner:
     def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
         rows = evaluate.live.nonzero().squeeze(1)
         count = int(state["step"])
-        feedback, slope = evaluate.gradient(state["z"][rows], rows)
+        feedback, gradient = evaluate.gradient(state["z"][rows], rows)
         short = (feedback.score < self.confidence) & feedback.evaluated
         away = feedback.z - state["seed"][rows]
-        change = 2 * away - per_row(state["weight"][rows] * short, slope) * slope
+        change = 2 * away - per_row(state["weight"][rows] * short, gradient) * gradient
         move, moments = adam(state, rows, change, count % self.steps + 1)
         distance = torch.where(feedback.failed, length(flat(away)), torch.inf)
         nearest = state["nearest"][rows].minimum(distance)

@@ -20,7 +20,7 @@ from hardcase.types import Evaluator, Seeds, State
 @search("interpolation", needs="label", paper="Duan, Dwyer and Yang, 2025 (ARGUS)")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpolation:
-    """Every seed interpolated once with every partner of another class, at one weight.
+    """Interpolate every image once with every partner of another class, at a fixed weight.
 
     The weight of the partner is `mix`; `width` partners are taken per step.
 
@@ -50,9 +50,9 @@ class Interpolation:
         there = (partner >= 0) & (place < longest)
         ended = rows[~there.all(1)]
         line, column = there.nonzero(as_tuple=True)
-        own = rows[line]
+        originals = rows[line]
         other = self.partners.take(partner[line, column])
-        evaluate((1 - self.mix) * state["z"][own] + self.mix * other, own)
+        evaluate((1 - self.mix) * state["z"][originals] + self.mix * other, originals)
         evaluate.retire(ended)
         return {
             **state,
@@ -67,15 +67,15 @@ class Bisection:
 
     For each other class the nearest partners in turn: the interval of shares is halved toward the
     smallest that makes the model say that class. Then, for the nearest code that did, places of
-    the grid return to the original's own code wherever the model still says that class, the most
-    changed ones first. A class that was never reached costs nothing more, and so does a place at
+    the grid return to the original's code wherever the model still predicts that class, the most
+    changed places first. A class that was never reached costs nothing more, and so does a place at
     rest.
 
     Args:
         partners: Codes of training images, as `hc.spaces.partners` collects them.
         rounds: Nearest partners that are tried per class.
         halvings: Bisection steps per partner.
-        blocks: How many code positions are taken back at once, one pass each.
+        blocks: How many code positions return at once, a pass for each number.
     """
 
     partners: Partners
@@ -84,7 +84,7 @@ class Bisection:
     blocks: tuple[int, ...] = (8, 1)
 
     def questions(self, shape: Sequence[int]) -> int:
-        """The most that one class of one seed can cost, for codes of this shape."""
+        """The largest cost of a class of a seed, for codes of this shape."""
         return self._sharing + len(self._plan(_places(shape)))
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
@@ -128,19 +128,19 @@ class Bisection:
         number, half = divmod(int(state["turn"]), self.halvings + 1)
         partner = state["near"][rows, :, number]
         row, goal = (partner >= 0).nonzero(as_tuple=True)
-        own = rows[row]
-        low, high = (state[name][own, goal] for name in ("low", "high"))
+        originals = rows[row]
+        low, high = (state[name][originals, goal] for name in ("low", "high"))
         share = (low + high) / 2
         if half == 0:
             low = torch.zeros_like(low)
             high = share = torch.ones_like(low)
-        base = state["z"][own]
+        base = state["z"][originals]
         code = base + per_row(share, base) * (self.partners.take(partner[row, goal]) - base)
-        state, hit = _asked(state, evaluate, own, goal, code)
+        state, hit = _evaluate_codes(state, evaluate, originals, goal, code)
         return {
             **state,
-            "low": state["low"].index_put((own, goal), torch.where(hit, low, share)),
-            "high": state["high"].index_put((own, goal), torch.where(hit, share, high)),
+            "low": state["low"].index_put((originals, goal), torch.where(hit, low, share)),
+            "high": state["high"].index_put((originals, goal), torch.where(hit, share, high)),
         }
 
     def _return(
@@ -159,20 +159,20 @@ class Bisection:
         row, goal = moved.nonzero(as_tuple=True)
         if not len(row):
             return state
-        own = rows[row]
+        originals = rows[row]
         code = trial[row, goal].reshape(-1, *state["z"].shape[1:])
-        return _asked(state, evaluate, own, goal, code)[0]
+        return _evaluate_codes(state, evaluate, originals, goal, code)[0]
 
 
-def _asked(
-    state: State, evaluate: Evaluator, own: Tensor, goal: Tensor, code: Tensor
+def _evaluate_codes(
+    state: State, evaluate: Evaluator, originals: Tensor, goal: Tensor, code: Tensor
 ) -> tuple[State, Tensor]:
     """Evaluate codes, and keep those that reach their class from nearer than any before."""
-    feedback = evaluate(code, own)
+    feedback = evaluate(code, originals)
     hit = feedback.failed & (feedback.predicted == goal)
-    distance = total(flat(code - state["z"][own]).square()).sqrt()
-    nearer = hit & (distance < state["far"][own, goal])
-    at = (own[nearer], goal[nearer])
+    distance = total(flat(code - state["z"][originals]).square()).sqrt()
+    nearer = hit & (distance < state["far"][originals, goal])
+    at = (originals[nearer], goal[nearer])
     best = state["best"].index_put(at, flat(code)[nearer])
     far = state["far"].index_put(at, distance[nearer])
     return {**state, "best": best, "far": far}, hit
@@ -244,8 +244,8 @@ class AnchoredSteps:
 class GrowingMix:
     """The smallest mix of each other class that fails: grown from the last stage on, then bisected.
 
-    Codes are those of `hc.spaces.Styles`. A mix of 1.5 means: the last stage is conditioned wholly
-    on the other class, the one before it by half, all earlier ones not at all.
+    Codes are those of `hc.spaces.Styles`. A mix of 1.5 means: the last stage is conditioned
+    entirely on the other class, the stage before it by half, all earlier stages not at all.
 
     Args:
         steps: Mixes that are tried per stage.

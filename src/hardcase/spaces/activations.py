@@ -11,15 +11,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, stream
 from hardcase.registry import space
 from hardcase.tensors import flat, per_row, tiled, total
 from hardcase.types import Encoded, Seeds
 
 Meet = Callable[[int, Tensor], Tensor]
-"""What is made of the features at a place: they come in, and the generator goes on with what comes
-out.
+"""A function of the features at a place; the generator continues with its output.
 """
 
 
@@ -66,8 +65,8 @@ class GeneratorPlace:
 class Activations:
     """Perturbations of a conditional generator's early activations, in units of their spread.
 
-    One flat code of all perturbations, each in units of its place's spread, so that a step means as
-    much everywhere.
+    A flat code of all perturbations, each in units of its place's spread, so that a step has the
+    same effect everywhere.
 
     `radius` bounds the code's length (infinite: it is only recorded, as Dunn et al. do). Seeds must
     come from the generator: their latent codes travel as ``context["latent"]``.
@@ -124,11 +123,11 @@ class Styles:
     """How far the later stages of a conditional generator are conditioned on another class.
 
     A code has a weight in [0, 1] for each class and each of `stages`; only the class of the largest
-    sum counts. A stage of weight w gives (1 - w) stage(h, own class) + w stage(h, other class). The
-    code of an image is 0, and its latent code travels as ``context["latent"]``.
+    sum counts. A stage of weight w gives (1 - w) stage(h, class of the seed) + w stage(h, other
+    class). The code of an image is 0, and its latent code travels as ``context["latent"]``.
 
     Args:
-        generator: A conditional generator made of stages, e.g. `hc.generators.Gan`.
+        generator: A conditional generator with stages, e.g. `hc.generators.Gan`.
         stages: Numbers of the stages whose conditioning is mixed.
         classes: Number of classes that the generator knows.
     """
@@ -167,15 +166,15 @@ class Styles:
 
 
 def stages_of(generator: Staged) -> Iterable[Stage]:
-    """Return the stages of a generator whose walk is nothing but these, one after the other.
+    """Return the stages of a generator that is exactly their composition.
 
     Raises:
-        Problem: If it is not made of stages that are each told the class.
+        HardcaseError: If it is not a composition of stages that each receive the class.
     """
     # asked for by name: stages of a module are no attributes that a protocol would see
     stages: Iterable[Stage] | None = getattr(generator, "stages", None)
     if stages is None:
-        raise Problem(
+        raise HardcaseError(
             f"{type(generator).__name__} is not made of stages that are each told the class.",
             fix="--generator gan",
         )
@@ -195,11 +194,11 @@ def conditioned_stages(generator: Staged, classes: int) -> tuple[int, ...]:
 
 
 def _latent(origin: Seeds) -> Float[Tensor, "m d"]:
-    """The latent codes that the generator made the images from."""
+    """The latent codes from which the generator decoded the images."""
     if "latent" not in origin.context:
-        raise Problem(
+        raise HardcaseError(
             "the generator did not make these images, so there is no latent code to start from.",
-            fix="seeds that the generator made: hardcase run --method feature-perturbation makes"
+            fix="images of the generator: hardcase run --method feature-perturbation generates"
             " them itself",
         )
     return origin.context["latent"]
@@ -239,7 +238,7 @@ def early_places(
         generator.walk(latent, label, note)
     for number in numbers:
         if number not in places:
-            raise Problem(
+            raise HardcaseError(
                 f"the generator has no place {number}.",
                 f"places: {', '.join(map(str, sorted(places)))}",
             )

@@ -1,9 +1,9 @@
-"""Spaces of appearance: the same thing, bent, seen from elsewhere, in another light, through
+"""Spaces of appearance: the same object, bent, from another viewpoint, in another light, through
 another camera.
 
-No generator and no training: a code says how much of what is done to the seed's own image. Code 0
+No generator and no training: a code holds the amount of each change of the seed's image. Code 0
 is the image itself, byte for byte; every coordinate has a name, a unit and a natural range, so that
-a failure can be told in words.
+words can describe a failure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.imaging.noise import WORD, content_key
 from hardcase.imaging.resample import centred_places, resample
 from hardcase.randomness import Rng
@@ -51,7 +51,7 @@ class _Layout:
     widths: list[int]
     """Columns of each group."""
     columns: dict[str, dict[str, int | slice]]
-    """Where a part finds its values in a code, by part and name: a number, or a whole field."""
+    """The position of a part's values in a code, by part and name: a number, or a field."""
     neutral: tuple[float, ...]
     reach: tuple[float, ...]
     lowest: tuple[float, ...]
@@ -106,8 +106,9 @@ class Appearance:
 
     A product's code is the concatenation of its parts' codes, as they are written. Images pass
     through parts as light does, whatever order they are written in: scene, camera, light, weather,
-    lens, sensor. Geometric parts make one resampling. Codes are in units of each coordinate's
-    range, so `project` clamps to [-1, 1] (or [0, 1] for what has no opposite, such as blur).
+    lens, sensor. Geometric parts are composed into a single resampling. Codes are in units of each
+    coordinate's range, so `project` clamps to [-1, 1] (or [0, 1] for what has no opposite, such as
+    blur).
 
     Args:
         parts: the factors, each kind at most once.
@@ -135,18 +136,18 @@ class Appearance:
     def __post_init__(self) -> None:
         names = [part.name for part in self.parts]
         if not names:
-            raise Problem(
+            raise HardcaseError(
                 "a space of appearance needs a part.",
                 f"known: {', '.join(PARTS)}",
                 fix="camera*light",
             )
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise Problem(
+            raise HardcaseError(
                 f"{'*'.join(names)} has {twice[0]!r} twice.", fix="*".join(dict.fromkeys(names))
             )
         if self.shape[0] not in (1, 3):
-            raise Problem(
+            raise HardcaseError(
                 f"images have {self.shape[0]} channels.",
                 "spaces of appearance know grey images (1) and colour images (3).",
             )
@@ -158,7 +159,8 @@ class Appearance:
 
     @property
     def groups(self) -> tuple[CoordinateGroup, ...]:
-        """What is said, and can be taken away, at once; in the order of the code."""
+        """Groups of coordinates that are described, and removed, together; in the order of the
+        code."""
         return self._layout.groups
 
     @property
@@ -277,7 +279,7 @@ class Appearance:
         ]
 
     def _row_words(self, row: Sequence[Sequence[float]], sizes: Sequence[float]) -> list[str]:
-        """What was done to one image by each group, ordered by how large its change is."""
+        """The change of an image by each group, the largest first."""
         order = sorted(range(len(sizes)), key=lambda group: -sizes[group])
         return [text for group in order for text in self.groups[group].words(row[group])]
 
@@ -297,7 +299,7 @@ class Appearance:
 
     def _check(self, x: Tensor) -> None:
         if tuple(x.shape[1:]) != self.shape:
-            raise Problem(
+            raise HardcaseError(
                 f"this space is for images of shape {self.shape}, not {tuple(x.shape[1:])}.",
                 fix=f"appearance({self.name!r}, shape={tuple(x.shape[1:])})",
             )
@@ -311,19 +313,19 @@ def appearance(text: str, *, shape: tuple[int, ...]) -> Appearance:
         shape: channels, height and width of the images.
 
     Raises:
-        Problem: for a name or an option that does not exist; it lists those that do.
+        HardcaseError: for a name or an option that does not exist; it lists those that do.
 
     Example:
         >>> appearance("warp(points=4)*light", shape=(1, 28, 28)).size
         51
     """
     if len(shape) != 3:
-        raise Problem(
+        raise HardcaseError(
             f"shape is {shape}; it is channels, height and width.", fix="shape=(3, 224, 224)"
         )
     factors = re.findall(r"[^*(]+(?:\([^)]*\)\s*)?", text)
     if "*".join(factors) != text:
-        raise Problem(
+        raise HardcaseError(
             f"{text!r} is not a product of parts.", f"known: {', '.join(PARTS)}", fix="camera*light"
         )
     return Appearance(tuple(_part(factor) for factor in factors), (shape[0], shape[1], shape[2]))
@@ -346,7 +348,7 @@ def _part(text: str) -> ChangeFamily:
     name, _, rest = (piece.strip() for piece in text.partition("("))
     if name not in PARTS:
         problem = choice("part of appearance", name, list(PARTS))
-        raise Problem(
+        raise HardcaseError(
             problem.what, *problem.why, "A space of your own: file.py:Name.", fix=problem.fix
         )
     family: Any = PARTS[name]
@@ -367,9 +369,9 @@ def _number(part: str, key: str, text: str, *, whole: bool) -> float:
     except (SyntaxError, ValueError):
         value = None
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise Problem(
+        raise HardcaseError(
             f"{part} has {key}={text!r}, which is not a number.", fix=f"{part}({key}=0.05)"
         )
     if whole and not isinstance(value, int):
-        raise Problem(f"{part} has {key}={text}, which is not a whole number.")
+        raise HardcaseError(f"{part} has {key}={text}, which is not a whole number.")
     return value

@@ -1,5 +1,5 @@
-"""What a space of appearance is made of: named coordinates with units and natural ranges, in groups
-that can be said.
+"""Coordinates of a space of appearance: their names, units and natural ranges, in groups with a
+description.
 
 A code is in units of the range: 0 is the image as it is, 1 (or -1) is as far as a coordinate goes.
 The physical value is ``neutral + reach * code``: degrees, stops, pixels.
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 
 Shape = tuple[int, int, int]
 """Channels, height and width of the images."""
@@ -25,7 +25,7 @@ Places = Float[Tensor, "m 2 h w"]
 """Where the pixels of images are read: rows and columns, in pixels from the centre."""
 
 Values = Mapping[str, Tensor]
-"""Physical values by name: one number per row for a coordinate, one row of numbers for a field of
+"""Physical values by name: a number per row for a coordinate, a row of numbers for a field of
 control points.
 """
 
@@ -38,21 +38,21 @@ OF_THE_SIDE = "% of the side"
 
 @dataclass(frozen=True, slots=True)
 class Coordinate:
-    """One thing that changes about an image.
+    """A property of an image that can change.
 
     Args:
-        name: how it is called in tables.
+        name: its name in tables.
         unit: of the physical value, for example "°" or "stops".
         reach: what a code of 1 adds to `neutral`, in the unit; below 0 where more change is less of
             something (JPEG quality).
         neutral: the physical value of the unchanged image.
         signed: codes lie in [-1, 1] rather than in [0, 1].
         counts: part of the distance (a direction is not: it says where, not how much).
-        side: pixels of the shorter side, for a length in pixels that may be given in % of it too.
+        side: pixels of the shorter side, for a length in pixels that may also be in % of it.
         plus: the words for a positive code. ``{}`` is the amount with its unit, other names in
-            braces are coordinates of the same group. Empty: never said by itself.
+            braces are coordinates of the same group. Empty: never described by itself.
         minus: the words for a negative code.
-        digits: decimals of the amount. An amount that is 0 when rounded is not said.
+        digits: decimals of the amount. An amount that is 0 when rounded is left out.
 
     Example:
         >>> quality = Coordinate("JPEG quality", "", -80.0, neutral=100.0, signed=False)
@@ -74,7 +74,7 @@ class Coordinate:
 
     @property
     def lowest_code(self) -> float:
-        """-1 for a coordinate with an opposite, 0 for one without (blur)."""
+        """-1 for a coordinate with an opposite, 0 for others (blur)."""
         return -float(self.signed)
 
     @property
@@ -96,17 +96,17 @@ class Coordinate:
 
         Args:
             value: in `unit`.
-            unit: by default the coordinate's own; "% of the side" for any length.
+            unit: by default that of the coordinate; "% of the side" for any length.
 
         Raises:
-            Problem: for a unit that the coordinate does not have, or a range of 0.
+            HardcaseError: for a unit that the coordinate does not have, or a range of 0.
         """
         if unit not in (None, self.unit):
             if unit != OF_THE_SIDE or self.side is None:
                 raise choice(f"unit of {self.name}", str(unit), [self.unit])
             value = value * self.side / 100
         if self.reach == 0:
-            raise Problem(f"{self.name} has a range of 0: only {self.neutral:g} {self.unit}.")
+            raise HardcaseError(f"{self.name} has a range of 0: only {self.neutral:g} {self.unit}.")
         return (value - self.neutral) / self.reach
 
     def amount(self, value: float) -> str:
@@ -117,7 +117,7 @@ class Coordinate:
         return f"{number} {self.unit}"
 
     def words(self, value: float, others: Mapping[str, str]) -> str:
-        """The value as words; empty where the change is too small to be said."""
+        """The value as words; empty where the change rounds to 0."""
         change = value - self.neutral
         template = self.minus
         if change * self.reach > 0:
@@ -129,10 +129,10 @@ class Coordinate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinateGroup:
-    """Coordinates that belong together: what is said, and taken away, at once.
+    """Coordinates that are described, and removed, together.
 
     With `axes` above 0 the group is a *field*: equal coordinates at control points over the image,
-    `axes` numbers at each (first all of one axis), said as the greatest length at any point.
+    `axes` numbers at each (first all of one axis), described by the greatest length at any point.
     """
 
     name: str
@@ -144,7 +144,7 @@ class CoordinateGroup:
         return len(self.coordinates)
 
     def table(self) -> list[dict[str, Any]]:
-        """Name, unit, natural range and meaning of each coordinate; one row for a whole field."""
+        """Name, unit, natural range and meaning of each coordinate; a single row for a field."""
         named = {coordinate.name: coordinate for coordinate in self.coordinates}
         if self.axes:
             named = {self.name: self.coordinates[0]}
@@ -182,7 +182,7 @@ class CoordinateGroup:
 
 
 def alone(name: str, unit: str, reach: float, **how: Any) -> CoordinateGroup:
-    """A group of one coordinate, under its name; the arguments are those of `Coordinate`."""
+    """A group of a single coordinate, under its name; the arguments are those of `Coordinate`."""
     return CoordinateGroup(name=name, coordinates=(Coordinate(name, unit, reach, **how),))
 
 
@@ -213,7 +213,8 @@ class ChangeFamily(Protocol):
 
 @runtime_checkable
 class Geometry(ChangeFamily, Protocol):
-    """A part that says where each pixel is taken from; several are composed into one resampling."""
+    """A part that gives the source position of each pixel; such parts are composed into a single
+    resampling."""
 
     def move(self, places: Places, values: Values, shape: Shape) -> Places:
         """New places for those of images of this shape."""

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng
 from hardcase.registry import space
 from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid, total
@@ -26,7 +26,7 @@ class Library:
     """Codes of labelled images.
 
     Args:
-        codes: One code per row.
+        codes: A code per row.
         label: The label of each row.
     """
 
@@ -56,7 +56,7 @@ class Library:
 MOST = 2**26
 """Numbers of all codes together, at most: 5,461 of CIFAR-10's default generator."""
 FEWEST = 1000
-"""Codes that are kept however large they are."""
+"""Codes that are stored whatever their size."""
 
 
 def collect(
@@ -84,7 +84,7 @@ def collect(
     room = max(FEWEST, MOST // max(first[0].numel(), 1))
     images = images.sample(count=min(limit, room, len(images)), seed=0)
     if len(set(images.y.tolist())) < 2:
-        raise Problem(
+        raise HardcaseError(
             f"{images.name} has images of one class only; interpolation needs partners of another"
             " class."
         )
@@ -165,7 +165,7 @@ class Latent(_FreeCode):
 
 @runtime_checkable
 class Conditional(Protocol):
-    """A generator that is told the label of what it encodes and decodes."""
+    """A generator that encodes and decodes with the label."""
 
     def encode(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]: ...
 
@@ -179,12 +179,12 @@ class Conditional(Protocol):
 )
 @dataclass(frozen=True, slots=True)
 class Labelled(_FreeCode):
-    """Mean code of a conditional VAE, always decoded as the seed's own class.
+    """Mean code of a conditional VAE, always decoded as the original's class.
 
     What fails here should still be of that class.
 
     Args:
-        vae: A network whose ``encode`` and ``decode`` are told labels.
+        vae: A network whose ``encode`` and ``decode`` take labels.
     """
 
     vae: Conditional
@@ -198,7 +198,7 @@ class Labelled(_FreeCode):
 
 
 def latent(vae: Any) -> Latent | Labelled:
-    """The space of this VAE, by whether it is told labels.
+    """The space of this VAE, by whether it takes labels.
 
     Args:
         vae: A trained autoencoder, with or without labels.
@@ -267,9 +267,9 @@ class ReEncoded(_Wrapped):
 @space("with-residual", needs="another latent space", paper="ours")
 @dataclass(frozen=True, slots=True)
 class WithResidual(_Wrapped):
-    """Another space plus what its reconstruction of the seed lacks: D(z) + x - D(E(x)).
+    """Another space plus what its reconstruction of the original lacks: D(z) + x - D(E(x)).
 
-    The seed's own code gives the seed back, to the bit once rounded: a change is then what the code
+    The seed's code decodes to the seed, to the bit once rounded: a change is then what the code
     changed, not the blur of the generator.
 
     Args:
@@ -339,7 +339,8 @@ def _decoder(net: Autoencoder | Quantiser, z: Tensor) -> Callable[[Tensor], Tens
 def example_decoder(
     space: Space, images: Float[Tensor, "n c h w"]
 ) -> tuple[Callable[[Tensor], Tensor], Tensor] | None:
-    """A latent space's decoder with the codes of `images`, to test it with; None without one."""
+    """A latent space's decoder with the codes of `images`, to test it with; None if the space has
+    none."""
     space = getattr(space, "space", space)  # inside what only adds to it
     net: Any = getattr(space, "vae", None) or getattr(space, "vqvae", None)
     if net is None or isinstance(space, Labelled):

@@ -1,8 +1,8 @@
 """The parts of a space of appearance: their coordinates, and what of `hardcase.imaging` they do.
 
-Images pass through them as light does: a warp of the scene and the pose of the camera (together one
-resampling), light, weather, the lens, the sensor. Natural ranges of lengths differ between small
-images (up to 64 pixels) and photographs.
+Images pass through them as light does: a warp of the scene and the pose of the camera (together a
+single resampling), light, weather, the lens, the sensor. Natural ranges of lengths differ between
+small images (up to 64 pixels) and photographs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from jaxtyping import Int
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.imaging import blur, colour, noise, resample
 from hardcase.spaces.coordinates import (
     OF_THE_SIDE,
@@ -56,11 +56,11 @@ class CheckedPart:
             if value is None:
                 continue
             if not (math.isfinite(value) and value >= 0):
-                raise Problem(
+                raise HardcaseError(
                     f"{part.name} has {option.name}={value}; ranges are finite and not negative."
                 )
             if option.name == "points" and value < 2:
-                raise Problem(
+                raise HardcaseError(
                     f"{part.name} has points={value}; a field needs 2 or more along each axis.",
                     fix=f"{part.name}(points=5)",
                 )
@@ -84,7 +84,7 @@ class Warp(CheckedPart):
     def __post_init__(self) -> None:
         CheckedPart.__post_init__(self)
         if self.reach == 0:
-            raise Problem("warp has reach=0: nothing can move.", fix="reach=0.05")
+            raise HardcaseError("warp has reach=0: nothing can move.", fix="reach=0.05")
 
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         points, reach = self._range(shape)
@@ -110,7 +110,7 @@ class Warp(CheckedPart):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Camera(CheckedPart):
-    """The image taken from elsewhere.
+    """The image from another viewpoint.
 
     Args:
         rotation: about the line of sight, in degrees.
@@ -118,7 +118,7 @@ class Camera(CheckedPart):
         shift: along each axis, as a share of the shorter side.
         shear: sideways for each pixel down, as a share.
         view: perspective tilt: how far the camera stands to the side or above, in degrees; the
-            scene is a plane one side away.
+            scene is a plane at a distance of 1 side.
     """
 
     rotation: float = 11.0
@@ -367,7 +367,7 @@ class Sensor(CheckedPart):
     def __post_init__(self) -> None:
         CheckedPart.__post_init__(self)
         if not 1 <= self.quality <= 100:
-            raise Problem(
+            raise HardcaseError(
                 f"sensor has quality={self.quality}; JPEG has 1 to 100.", fix="quality=20"
             )
 

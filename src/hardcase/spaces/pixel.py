@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng
 from hardcase.registry import space
 from hardcase.tensors import flat, per_row, total
@@ -150,7 +150,7 @@ def _fits(size: tuple[int, int], place: tuple[int, int] | None, x: Tensor) -> No
     height, width = x.shape[2:]
     top, left = place or (0, 0)
     if min(size) < 1 or min(top, left) < 0 or top + size[0] > height or left + size[1] > width:
-        raise Problem(
+        raise HardcaseError(
             f"a rectangle of {size[0]}x{size[1]} pixels at {top}, {left} does not fit into images"
             f" of {height}x{width}.",
             fix="a smaller size",
@@ -207,7 +207,7 @@ class L2:
 @space("pixels", needs="nothing")
 @dataclass(frozen=True, slots=True)
 class Pixels(_PixelCode):
-    """The image itself, kept in [0, 1] and in an L∞ or L2 ball around its seed.
+    """The image itself, kept in [0, 1] and in an L∞ or L2 ball around the original.
 
     Args:
         ball: `Linf` or `L2` ball around the original; by default one without a bound.

@@ -1,4 +1,4 @@
-"""The mean of a population whose values are known to lie in a range, whatever their law.
+"""The mean of a population whose values lie in a fixed range, whatever their law.
 
 Gaffke's bound (N. Gaffke, "Three test statistics for a nonparametric one-sided hypothesis on the
 mean of a nonnegative variable", Mathematical Methods of Statistics 14, 2005; E. Learned-Miller and
@@ -56,7 +56,7 @@ def bounded_mean_interval(
     """Return an interval for the mean of the population of which `values` are a sample.
 
     Args:
-        values: What was measured, one number per unit; the order does not matter.
+        values: The measurements, a number per unit; the order does not matter.
         low: The least that a unit can show.
         high: The most that a unit can show.
         level: How often the interval holds the truth, at least.

@@ -24,7 +24,7 @@ Verdict = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One line of ``hardcase list metrics``: a number that runs report."""
+    """A line of ``hardcase list metrics``: a number that runs report."""
 
     name: str
     summary: str
@@ -38,14 +38,17 @@ _GROUPING = "Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007"
 _SILENCE = "Geifman and El-Yaniv, NeurIPS 2017; Naeini et al., AAAI 2015"
 
 _RATES = {
-    "failing": ("a run", "images with a failure that leaves their label, of those attempted"),
+    "failing": ("a run", "images with a failure that leaves their label, of those searched"),
     "witnessed": (
         "witnesses",
-        "images with a failing finding on which every witness keeps the label",
+        "images with a failure on which every witness keeps the label",
     ),
-    "accepted": ("a judge", "images with a failing finding that keeps its label, by the judge"),
-    "unsure": ("a judge", "images with no accepted finding and one of which the judge is unsure"),
-    "confirmed": ("people", "images with a failing finding that keeps its label, by a person"),
+    "accepted": ("a judge", "images with a failure that keeps its label, by the judge"),
+    "unsure": (
+        "a judge",
+        "images with no accepted failure, and with a failure of which the judge is unsure",
+    ),
+    "confirmed": ("people", "images with a failure that keeps its label, by a person"),
 }
 METRICS = (
     Metric(
@@ -57,21 +60,21 @@ METRICS = (
     *(Metric(name, text, needs, _INTERVAL) for name, (needs, text) in _RATES.items()),
     Metric(
         "clusters",
-        "groups of accepted findings that look like one fault",
+        "groups of accepted failures that look like one fault",
         "a judge",
         _GROUPING,
-        ("same failures, same groups", "every accepted finding is in one group"),
+        ("same failures, same groups", "every accepted failure is in one group"),
     ),
     Metric(
         "high_confidence",
-        "accepted findings on which the model is as confident as on correctly classified seeds",
+        "accepted failures on which the model is as confident as on correctly classified images",
         "a judge and the model's confidences",
         _SILENCE,
-        ("one alarm threshold for all findings",),
+        ("one alarm threshold for all failures",),
     ),
     Metric("distance", "how far a failure is from its image in the method's own space", "a run"),
     Metric("l2", "Euclidean distance of a failure from its image in pixels", "a run"),
-    Metric("linf", "largest change of a pixel of a finding", "a run"),
+    Metric("linf", "largest change of a pixel of a failure", "a run"),
     Metric("queries", "images given to the model, per original and per failure", "a run"),
     Metric("gradients", "images whose gradient was asked for, per original", "a run"),
     Metric("witness_queries", "images given to witnesses, never charged to a budget", "witnesses"),

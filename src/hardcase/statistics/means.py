@@ -88,7 +88,7 @@ class Interval:
 
 
 def without_interval(value: float, kind: str) -> Interval:
-    """A value of which no interval can be said, and why."""
+    """A value without an interval, and why."""
     return Interval(value, math.nan, math.nan, kind)
 
 
@@ -102,14 +102,14 @@ def mean_interval(
     """The mean of independent units with its 95 % interval.
 
     Truth values, and mixed zeros and ones, are a share with Wilson's interval. Equal values have no
-    interval: they show no spread from which one could be made. From six units on the ends are order
+    interval: they show no spread from which to estimate it. From six units on the ends are order
     statistics of the means of all subsets (J. Hartigan, JASA 1969): a value lies outside them where
     a sign-flip test of the deviations from it has p ≤ 5 %. For skewed laws all of these cover less
     than 95 % with ten units or fewer (`docs/concepts/statistics.md` has the shares).
 
     Args:
-        values: One number per unit.
-        unit: What the units are called, where the interval says how many there are.
+        values: A number per unit.
+        unit: The name of the units, where the interval states their number.
         within: The range that a mean cannot leave: its interval does not either.
         rng: What patterns of signs are drawn from, where there are too many to try them all.
 
@@ -134,6 +134,8 @@ def mean_interval(
 
         half = float(t.ppf((1 + LEVEL) / 2, count - 1) * sample.std(ddof=1) / count**0.5)
         return Interval(value, value - half, value + half, f"(t, {count} {unit})").within(*within)
+    # Hartigan's typical values: the means of all non-empty subsets cut the line into equally likely
+    # parts for symmetric laws. Of many units a random sample of patterns stands in for all.
     flipped = flips(count, ALL_FLIPS, DRAWN_FLIPS, rng).numpy() < 0
     flipped = flipped[flipped.any(1)]
     means = np.sort((flipped @ sample) / flipped.sum(1))
@@ -162,6 +164,8 @@ def median_interval(values: Numbers, *, unit: str = "seeds") -> Interval:
     # The k-th smallest and k-th largest value lie around the median with this probability.
     cover = 1 - 2 * binom.cdf(np.arange(count // 2), count, 0.5)
     k = int((cover >= LEVEL).sum())  # the narrowest pair that covers enough, counted from 1
+    # Hettmansperger and Sheather's interpolation: the share between two order statistics is not
+    # linear in the coverage.
     inward = (cover[k - 1] - LEVEL) / (cover[k - 1] - cover[k])
     share = float((count - k) * inward / (k + (count - 2 * k) * inward))
     low = torch.lerp(ordered[k - 1], ordered[k], share)
@@ -180,6 +184,8 @@ def log_interval(estimates: NDArray[np.float64], *, floor: float) -> Bounds:
     count = len(estimates)
     logs = np.log(np.maximum(estimates, floor / 100))
     spread = float(logs.var(ddof=1))
+    # The log of a log-normal mean is mu + s^2 / 2; its variance adds that of the mean of the logs
+    # and that of half their variance.
     variance = spread / count + spread**2 / (2 * (count - 1))
     half = scipy.special.stdtrit(count - 1, 0.975) * variance**0.5
     centre = float(logs.mean()) + spread / 2

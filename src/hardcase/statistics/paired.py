@@ -7,7 +7,7 @@ import math
 from jaxtyping import Bool
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.statistics.means import Interval
 from hardcase.statistics.rates import wilson_interval
 
@@ -28,7 +28,9 @@ def newcombe_paired(first: Bool[Tensor, " n"], second: Bool[Tensor, " m"]) -> In
     """
     total = len(first)
     if total == 0 or len(second) != total:
-        raise Problem(f"shares of {total} and {len(second)} rows cannot be compared row by row.")
+        raise HardcaseError(
+            f"shares of {total} and {len(second)} rows cannot be compared row by row."
+        )
     both = int((first & second).sum())
     neither = int((~first & ~second).sum())
     first_only = int((first & ~second).sum())

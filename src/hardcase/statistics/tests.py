@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import stream
 from hardcase.tensors import chunks
 
@@ -38,11 +38,11 @@ def cliffs_delta(a: Numbers, b: Numbers) -> float:
 
     From -1 to 1 (N. Cliff, 1993).
     """
-    one = _sample(a, 1)
-    two = _sample(b, 1).sort().values
-    below = torch.searchsorted(two, one)
-    above = len(two) - torch.searchsorted(two, one, right=True)
-    return float((below - above).sum() / (len(one) * len(two)))
+    first = _sample(a, 1)
+    second = _sample(b, 1).sort().values
+    below = torch.searchsorted(second, first)
+    above = len(second) - torch.searchsorted(second, first, right=True)
+    return float((below - above).sum() / (len(first) * len(second)))
 
 
 def a12(a: Numbers, b: Numbers) -> float:
@@ -68,12 +68,12 @@ def mann_whitney(a: Numbers, b: Numbers) -> Test:
     """
     from scipy.stats import mannwhitneyu
 
-    one = _sample(a, 1)
-    two = _sample(b, 1)
-    count = len(one) + len(two)
-    if len({*one.tolist(), *two.tolist()}) == 1:
-        return Test(len(one) * len(two) / 2, 1.0, count)
-    result = mannwhitneyu(one.numpy(), two.numpy(), alternative="two-sided")
+    first = _sample(a, 1)
+    second = _sample(b, 1)
+    count = len(first) + len(second)
+    if len({*first.tolist(), *second.tolist()}) == 1:
+        return Test(len(first) * len(second) / 2, 1.0, count)
+    result = mannwhitneyu(first.numpy(), second.numpy(), alternative="two-sided")
     return Test(float(result.statistic), float(result.pvalue), count)
 
 
@@ -84,14 +84,14 @@ def wilcoxon(a: Numbers, b: Numbers) -> Test:
     """
     from scipy.stats import wilcoxon as signed_ranks
 
-    one = _sample(a, 1)
-    two = _sample(b, 1)
-    if len(one) != len(two):
-        raise Problem(
-            f"{len(one)} and {len(two)} values are no pairs; the signed-rank test needs as many of"
-            " each."
+    first = _sample(a, 1)
+    second = _sample(b, 1)
+    if len(first) != len(second):
+        raise HardcaseError(
+            f"{len(first)} and {len(second)} values are no pairs; the signed-rank test needs as"
+            " many of each."
         )
-    gap = (one - two)[one != two]
+    gap = (first - second)[first != second]
     if not len(gap):
         return Test(0.0, 1.0, 0)
     result = signed_ranks(gap.numpy())
@@ -126,7 +126,7 @@ def holm(p: Sequence[float]) -> list[float]:
 def _sample(values: Numbers, least: int) -> Float[Tensor, " n"]:
     sample = torch.as_tensor(values, dtype=torch.float64).flatten()
     if len(sample) < least or not bool(sample.isfinite().all()):
-        raise Problem(
+        raise HardcaseError(
             f"a sample of {len(sample)} values cannot be compared; it needs {least} or more, all"
             " finite."
         )

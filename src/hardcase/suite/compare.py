@@ -1,5 +1,5 @@
-"""Two runs or more side by side: their failure rates image by image, then what their searches found
-on equal budgets, with paired originals and tests corrected for their number.
+"""Two runs or more side by side: their failure rates image by image, then their searches on equal
+budgets, with paired originals and tests corrected for their number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hardcase.analysis.references import changed
 from hardcase.analysis.slices import attempted_labels
 from hardcase.cache import write_atomically
 from hardcase.environment import for_people
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.report import words
 from hardcase.report.page import plain, render
 from hardcase.runs.results import Run
@@ -29,11 +29,11 @@ from hardcase.wording.numbers import difference, rate
 
 
 class Tried:
-    """One run, seed by seed: searched images by name, when each first failed (inf: never), the
+    """A run, seed by seed: searched images by name, when each first failed (inf: never), the
     nearest failure of each.
 
-    A method that keeps many failures has no more chances than one that keeps the best: whether a
-    seed is accepted is asked of its nearest failure alone."""
+    A method that stores many failures has no more chances than a method that stores the best: only
+    the nearest failure of a seed counts as accepted or not."""
 
     def __init__(self, run: Run, name: str) -> None:
         self.name = name
@@ -50,8 +50,8 @@ class Tried:
         self.failing = {seed: seed in nearest for seed in tried}
         self.accepted: dict[str, bool] | None = None
         if run.verdicts is not None:
-            said = run.verdicts
-            good = {seed for seed, row in nearest.items() if accepted_by(said, row["id"])}
+            verdicts = run.verdicts
+            good = {seed for seed, row in nearest.items() if accepted_by(verdicts, row["id"])}
             self.accepted = {seed: seed in good for seed in tried}
         seeds = run.seeds.select(["id", "queries"]).to_pylist()
         self.spent = {row["id"]: float(row["queries"]) for row in seeds if row["id"] in tried}
@@ -61,8 +61,8 @@ class Tried:
 OUTCOMES = ("failing", "accepted")
 """What an image may come to; `accepted` only where both runs were judged."""
 WHAT = {
-    "failing": "seeds with a failing finding",
-    "accepted": "seeds whose nearest finding is accepted",
+    "failing": "images with a failure",
+    "accepted": "images whose nearest failure is accepted",
 }
 Compared = Callable[[statistics.Numbers, statistics.Numbers], statistics.Test]
 
@@ -105,13 +105,13 @@ def failure_rates(first: Run, second: Run) -> dict[str, Any] | None:
 
     Returns:
         The rates, their difference with its interval, and how many images both measured; or only
-        why they cannot be compared; None where one of the runs measured nothing.
+        why they cannot be compared; None if either run measured nothing.
     """
     if not (first.record.get("risk") and second.record.get("risk")):
         return None
     try:
         rates = paired_rates(first, second)
-    except Problem as problem:
+    except HardcaseError as problem:
         return {"why": " ".join([problem.what, *problem.why])}
     low, high = rates.bounds
     return {
@@ -124,12 +124,13 @@ def failure_rates(first: Run, second: Run) -> dict[str, Any] | None:
 
 
 def _versions(a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any] | None:
-    """Fixed, still failing and newly failing images of the second run's model; None for one model.
+    """Fixed, still failing and newly failing images of the second run's model; None for the same
+    model.
 
-    Searches of two trainings of one recipe differ too: this is no regression without its null
+    Searches of two trainings of the same recipe differ too: this is no regression without its null
     (`hardcase.analysis.references.excess`)."""
-    known = [(sheet.run.record.get("hashes") or {}).get("model") for sheet in (a, b)]
-    if not shared or known[0] == known[1]:
+    models = [(sheet.run.record.get("hashes") or {}).get("model") for sheet in (a, b)]
+    if not shared or models[0] == models[1]:
         return None
     before, after = (torch.tensor([sheet.failing[seed] for seed in shared]) for sheet in (a, b))
     return changed(before, after).record()
@@ -137,17 +138,17 @@ def _versions(a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any] | Non
 
 def _outcome(name: str, a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any]:
     """McNemar's test of a yes-or-no outcome on shared images, and the difference of the rates."""
-    said = [[(getattr(sheet, name) or {})[seed] for seed in shared] for sheet in (a, b)]
-    one, two = (torch.tensor(values, dtype=torch.bool) for values in said)
-    gap = (one.double() - two.double()).numpy()
+    values_of_runs = [[(getattr(sheet, name) or {})[seed] for seed in shared] for sheet in (a, b)]
+    first, second = (torch.tensor(values, dtype=torch.bool) for values in values_of_runs)
+    gap = (first.double() - second.double()).numpy()
     low, high = bounded_mean_interval(gap, -1.0)
-    only = [int((one & ~two).sum()), int((two & ~one).sum())]
+    only = [int((first & ~second).sum()), int((second & ~first).sum())]
     return {
         "what": WHAT[name],
         "test": "McNemar",
         "how": "paired seeds",
-        "first": Rate(int(one.sum()), len(shared)).to_json(),
-        "second": Rate(int(two.sum()), len(shared)).to_json(),
+        "first": Rate(int(first.sum()), len(shared)).to_json(),
+        "second": Rate(int(second.sum()), len(shared)).to_json(),
         "only": only,
         "difference": {"value": float(gap.mean()), "low": low, "high": high},
         "p": statistics.mcnemar(*only).p,
@@ -160,18 +161,18 @@ def _numbers(
     test: Compared,
     how: str,
 ) -> dict[str, Any]:
-    one, two = values
-    delta = statistics.cliffs_delta(one, two)
+    first, second = values
+    delta = statistics.cliffs_delta(first, second)
     return {
         "what": what,
         "test": "Wilcoxon signed-rank" if test is statistics.wilcoxon else "Mann-Whitney",
         "how": how,
-        "first": median(one),
-        "second": median(two),
-        "a12": statistics.a12(one, two),
+        "first": median(first),
+        "second": median(second),
+        "a12": statistics.a12(first, second),
         "cliffs_delta": delta,
         "magnitude": statistics.magnitude(delta),
-        "p": test(one, two).p,
+        "p": test(first, second).p,
     }
 
 
@@ -179,28 +180,28 @@ def median(values: Sequence[float]) -> dict[str, Any] | None:
     """The median, with its interval over images if there are values enough."""
     if not values:
         return None
-    found = median_interval(values)
-    ends = {"low": found.low, "high": found.high} if found.known else {}
-    return {"median": found.value, **ends, "count": len(values)}
+    interval = median_interval(values)
+    ends = {"low": interval.low, "high": interval.high} if interval.known else {}
+    return {"median": interval.value, **ends, "count": len(values)}
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything that is said of some runs side by side, as plain values."""
+    """All results of a comparison of runs, as plain values."""
 
     table: dict[str, Any]
 
     def report(self, page: str | Path = "compare.html") -> Path:
-        """Write the page and, beside it, its JSON twin."""
+        """Write the page and, next to it, its JSON twin."""
         return write(self.table, Path(page))
 
 
 def compare(*given: Run | str | Path) -> Comparison:
-    """Compare runs (or their folders) with statistics; what must be equal and is not is said
+    """Compare runs (or their folders) with statistics; settings that must be equal but differ come
     first.
 
     Args:
-        given: Runs or their folders, two or more.
+        given: Two or more runs or their folders.
 
     Example:
         >>> import tempfile
@@ -214,9 +215,12 @@ def compare(*given: Run | str | Path) -> Comparison:
         >>> hc.compare(run, other).table["differ"]
         ['budget']
     """
-    runs = [one if isinstance(one, Run) else Run(one) for one in given]
+    runs = [
+        run_or_folder if isinstance(run_or_folder, Run) else Run(run_or_folder)
+        for run_or_folder in given
+    ]
     if len(runs) < 2:
-        raise Problem("a comparison needs at least two runs.", fix="hardcase compare RUN RUN")
+        raise HardcaseError("a comparison needs at least two runs.", fix="hardcase compare RUN RUN")
     names = [run.folder.resolve().name for run in runs]
     if len(set(names)) < len(names):  # with their places where names do not tell them apart
         names = [f"{run.folder} ({i})" for i, run in enumerate(runs, 1)]
@@ -224,7 +228,7 @@ def compare(*given: Run | str | Path) -> Comparison:
     same, differ = _alike(runs)
     if "classes" in differ or "image" in differ:
         what = "classes" if "classes" in differ else "image size"
-        raise Problem(
+        raise HardcaseError(
             f"these runs do not have the same {what}; they cannot be compared.",
             fix="runs on the same data",
         )
@@ -250,15 +254,15 @@ def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     """What the runs share and what they do not."""
     hashes, judges = ([run.record.get(key) or {} for run in runs] for key in ("hashes", "judge"))
     tried: dict[str, list[Any]] = {
-        "model": [known.get("model") for known in hashes],
+        "model": [hashes_of_run.get("model") for hashes_of_run in hashes],
         "classes": [tuple(run.record.get("classes") or ()) for run in runs],
         "image": [tuple(run.record.get("shape") or ()) for run in runs],
         "seeds": [frozenset(run.seeds["id"].to_pylist()) for run in runs],
         "budget": [tuple(sorted((run.record.get("budget") or {}).items())) for run in runs],
         "complete": [bool(run.record.get("complete")) for run in runs],
         "judge": [
-            known.get("weights") if run.judged_by is None else run.judged_by.digest
-            for run, known in zip(runs, judges)
+            hashes_of_run.get("weights") if run.judged_by is None else run.judged_by.digest
+            for run, hashes_of_run in zip(runs, judges)
         ],
     }
     same = [name for name, values in tried.items() if len(set(values)) == 1]
@@ -266,11 +270,11 @@ def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
 
 
 def _sentence(same: Sequence[str], differ: Sequence[str], searched: bool) -> str:
-    known = {"image": "image size", "complete": "completeness"}
-    told = [known.get(name, name) for name in differ]
-    if not told:
+    long_names = {"image": "image size", "complete": "completeness"}
+    named = [long_names.get(name, name) for name in differ]
+    if not named:
         return "The runs share model, data, images, budget and judge."
-    sentence = f"The runs differ in: {', '.join(told)}."
+    sentence = f"The runs differ in: {', '.join(named)}."
     if "budget" not in differ or not searched:
         return sentence
     return (
@@ -306,13 +310,13 @@ def _risk(record: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def write(table: Mapping[str, Any], page: Path) -> Path:
-    """Write `page` and, beside it, its JSON twin."""
+    """Write `page` and, next to it, its JSON twin."""
     filters = {name: getattr(words, name) for name in ("share", "number", "decimal")}
     filters |= {"rate": rate, "points": difference}
     filters |= {"limits": words.budget, "middle": _middle, "effect": _effect, "small": _small}
-    told = for_people(plain(table))
-    html = render(Path(__file__).with_name("comparison.html"), filters, table=told)
-    twin = json.dumps(told, indent=1, allow_nan=False)
+    record = for_people(plain(table))
+    html = render(Path(__file__).with_name("comparison.html"), filters, table=record)
+    twin = json.dumps(record, indent=1, allow_nan=False)
     write_atomically(page.with_suffix(".json"), twin.encode())
     return write_atomically(page, html.encode())
 

@@ -24,7 +24,7 @@ from hardcase.criteria.criterion import (
 )
 from hardcase.criteria.network import LayerGraph, join_taps
 from hardcase.criteria.profile import ActivationBatch, Profile
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.results import Run
 from hardcase.tensors import chunks, from_bytes, sent
 from hardcase.types import Images, Model
@@ -44,18 +44,18 @@ def coverage(
     batch: int = 0,
     progress: Progress | None = None,
 ) -> list[Record]:
-    """What each criterion says about `images`: value, covered of total, convention, profile,
-    seconds beside the forward pass.
+    """The results of each criterion on `images`: value, covered of total, convention,
+    profile, seconds in addition to the forward pass.
 
     Args:
         subject: The network under test.
         images: Labelled images.
         criteria: Names as ``--criteria`` gives them, or a list.
-        profile: A saved profile, or the training images to make one from.
+        profile: A saved profile, or the training images to compute it from.
         convention: How published ambiguities are settled, see ``hardcase list criteria``.
-        seeds: The images that `images` were made from, row by row.
+        seeds: The originals of `images`, row by row.
         batch: Images per call; 0: chosen by memory.
-        progress: Told how many images are done.
+        progress: Called with how many images are done.
 
     Example:
         >>> import hardcase as hc
@@ -64,16 +64,16 @@ def coverage(
         'nc'
     """
     if not len(images):
-        raise Problem("there are no images to measure.", fix="another --data or --split")
+        raise HardcaseError("there are no images to measure.", fix="another --data or --split")
     specs = specs_of(criteria)
     graph = layer_graph(subject, images)
     if isinstance(profile, Images):
         profile = profile_for(subject, profile, specs, convention=convention, graph=graph)
-    known = profile.check(subject.hash) if profile is not None else None
-    measures = _built(specs, graph, known, convention)
+    checked = profile.check(subject.hash) if profile is not None else None
+    measures = _built(specs, graph, checked, convention)
     seconds = observe(subject, images, measures, seeds=seeds, batch=batch, progress=progress)
     return [
-        _record(m, spec, known, spent)
+        _record(m, spec, checked, spent)
         for m, spec, spent in zip(measures, specs, seconds, strict=True)
     ]
 
@@ -96,8 +96,8 @@ def observe(
     batch: int = 0,
     progress: Progress | None = None,
 ) -> list[float]:
-    """Show all images to all criteria in one pass; returns the seconds that each took beside the
-    forward pass."""
+    """Show all images to all criteria in a single pass; returns the seconds of each in addition
+    to the forward pass."""
     taps = join_taps(m.taps for m in measures)
     batch = batch or batch_for(subject, images, taps)
     device = getattr(subject, "device", torch.device("cpu"))
@@ -126,7 +126,8 @@ def observe(
 
 
 class Stopwatch:
-    """Seconds of work on a device; on a GPU its own, for nobody waits there until the end."""
+    """Seconds of work on a device; on a GPU by its events, since the host does not wait until the
+    end."""
 
     def __init__(self, device: torch.device) -> None:
         self.marks = list[tuple[torch.cuda.Event, torch.cuda.Event]]()
@@ -157,9 +158,8 @@ def _passes(images: Images, seeds: Images | None) -> list[tuple[int, Images, boo
     if seeds is None:
         return [(0, images, False)]
     if len(seeds) != len(images):
-        raise Problem(
-            f"{len(images)} images were given with {len(seeds)} seeds; each image needs the seed it"
-            " was made from."
+        raise HardcaseError(
+            f"{len(images)} images came with {len(seeds)} originals; each image needs its original."
         )
     return [(0, seeds, True), (len(seeds), images, False)]
 
@@ -183,12 +183,13 @@ def _record(measure: Measure, spec: Spec, profile: Profile | None, seconds: floa
     if not result.detail:
         return record
     detail = dict(result.detail)
-    told = {"note": _left_out(str(spec), detail)} if detail.get("without surprise") else {}
-    return {**record, **told, "detail": detail}
+    note = {"note": _left_out(str(spec), detail)} if detail.get("without surprise") else {}
+    return {**record, **note, "detail": detail}
 
 
 def _left_out(spec: str, detail: Record) -> str:
-    """A mean over some of the inputs says so: two networks' means are then over other inputs."""
+    """A mean over a part of the inputs is marked: two networks' means are then over other
+    inputs."""
     missing = detail["without surprise"]
     every = missing + detail["inputs"]
     return (
@@ -200,19 +201,19 @@ def _left_out(spec: str, detail: Record) -> str:
 def reach(
     run: Run, subject: Model, criteria: str | Sequence[str | Spec], *, training: Images
 ) -> Run:
-    """Measure the seeds that were attempted, then the findings beside them; the run keeps both
-    numbers for its report."""
+    """Measure the searched seeds, then the seeds with the findings; the run stores both numbers
+    for its report."""
     attempted = pc.indices_nonzero(pc.greater(run.seeds["evaluated"], 0))
     seeds = seeds_of(run, attempted.to_pylist())
     expected = torch.tensor(run.findings["expected"].to_pylist(), dtype=torch.int64)
     ids = tuple(run.findings["id"].to_pylist())
-    found = Images(run.images(), expected, ids, run.classes)
+    failing = Images(run.images(), expected, ids, run.classes)
     specs = specs_of(criteria)
     graph = layer_graph(subject, training)
     profile = profile_for(subject, training, specs, graph=graph)
     measures = _built(specs, graph, profile)
     results = list[list[CoverageResult]]()
-    for images in (seeds, found):  # what the criteria say once these, too, were shown to them
+    for images in (seeds, failing):  # what the criteria say once these, too, were shown to them
         if len(images):
             observe(subject, images, measures)
         results.append([measure.result() for measure in measures])

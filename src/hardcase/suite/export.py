@@ -20,7 +20,7 @@ from hardcase.analysis.slices import attempted_labels
 from hardcase.cache import make_folder, write_atomically
 from hardcase.data.own import natural
 from hardcase.environment import VERSION, escape_csv, one_line
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, write_parquet
 from hardcase.runs.verify import require_intact
@@ -38,7 +38,7 @@ _VERDICTS = ("verdict", "by", "p_kept", "noise")
 AT_ONCE = 256
 """Findings whose images are in memory at once."""
 _CARD = """---
-pretty_name: Findings of hardcase
+pretty_name: Failures found by hardcase
 task_categories:
 - image-classification
 tags:
@@ -54,14 +54,14 @@ configs:
 ---
 # Inputs on which {model} fails
 
-{count} findings of hardcase {version}, made by `{method}`
-from {seeds} seeds of `{data}`. `label` is the class of the seed a finding was made from,
-`predicted` what the model answered, `confidence` how sure it was, `l2` and `linf` how far the
-image lies from its seed in [0, 1].
+{count} failures, found by hardcase {version} with `{method}`
+in a search from {originals} images of `{data}`. `label` is the class of the original image,
+`predicted` the class that the model answered, `confidence` its probability, `l2` and `linf` the
+distance to the original, with pixels in [0, 1].
 
 {judged}
 
-{funnel}
+{search_results}
 
 The images are derived from `{data}` and stay under its licence. They were chosen because one model
 fails on them: they measure no other model's accuracy, and training on them says nothing about
@@ -70,7 +70,7 @@ data that was not searched.
 
 
 def export(run: Run, to: str, out: str | Path, *, allow_damaged: bool = False) -> Path:
-    """Write every finding of `run` in another program's form and return what was written.
+    """Write every failure of `run` in another program's format and return its path.
 
     Folders: ``imagefolder`` (a folder per class, and a `metadata.csv`), ``hf`` (Hugging Face:
     Parquet and a data-set card), ``fiftyone`` (`FiftyOneImageClassificationDataset`). Files, or a
@@ -83,7 +83,7 @@ def export(run: Run, to: str, out: str | Path, *, allow_damaged: bool = False) -
         allow_damaged: Go on with what is left of a damaged run.
 
     Raises:
-        Problem: If the run is damaged, holds no findings, or something is at `out`.
+        HardcaseError: If the run is damaged, holds no findings, or something is at `out`.
     """
     forms: dict[str, Callable[[Run, Path], Path]] = {
         "imagefolder": _imagefolder,
@@ -99,7 +99,7 @@ def export(run: Run, to: str, out: str | Path, *, allow_damaged: bool = False) -
         raise choice("form of export", to, list(forms))
     require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     if not len(run) and to != "junit":  # where no finding means that all is well
-        raise Problem(f"{run.folder} holds no findings, so there is nothing to export.")
+        raise HardcaseError(f"{run.folder} holds no failures, so there is nothing to export.")
     where = Path(out)
     refuse_occupied(where)
     return forms[to](run, where)
@@ -108,7 +108,7 @@ def export(run: Run, to: str, out: str | Path, *, allow_damaged: bool = False) -
 def refuse_occupied(out: Path) -> None:
     """Raise if there is anything at `out`."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise Problem(
+        raise HardcaseError(
             f"{out} exists and is not empty.",
             "An export never writes over anything.",
             fix="another --out",
@@ -116,15 +116,15 @@ def refuse_occupied(out: Path) -> None:
 
 
 def exported(run: Run) -> Iterator[bytes]:
-    """Every finding's image as a PNG made here: what is exported is an image, whatever bytes were
+    """Every finding's image as a newly encoded PNG: the export is an image, whatever bytes were
     stored."""
     for rows in chunks(len(run), AT_ONCE):
         yield from encode_all(run.images(range(len(run))[rows]))
 
 
 def class_folders(classes: tuple[str, ...]) -> list[str]:
-    """A folder name for each class: its own name where file systems take it and the order is kept,
-    else with its number."""
+    """A folder name for each class: its name where file systems take it and the order stays, else
+    with its number."""
     tame = [re.sub(r"[^\w .()+-]", "_", name).strip(" .")[:80] for name in classes]
     plain = tame == list(classes) and len({name.casefold() for name in tame}) == len(tame)
     visible = all(tame) and not any(name.startswith("__") for name in tame)
@@ -146,14 +146,14 @@ def _imagefolder(run: Run, out: Path) -> Path:
 
 
 def _fiftyone(run: Run, out: Path) -> Path:
-    """`labels.json` and the images under `data`; what else is known are attributes of the label."""
+    """`labels.json` and the images under `data`; further columns are attributes of the label."""
     rows = _rows(run)
     labels = {}
     for row in rows:
-        known = {key: row[key] for key in row if key not in ("id", "expected")}
-        known["predicted"] = run.classes[row["predicted"]]
-        known["predicted_confidence"] = known.pop("confidence")
-        labels[row["id"]] = {"label": run.classes[row["expected"]], "attributes": known}
+        attributes = {key: row[key] for key in row if key not in ("id", "expected")}
+        attributes["predicted"] = run.classes[row["predicted"]]
+        attributes["predicted_confidence"] = attributes.pop("confidence")
+        labels[row["id"]] = {"label": run.classes[row["expected"]], "attributes": attributes}
     text = json.dumps({"classes": list(run.classes), "labels": labels}, indent=1)
     names = [f"data/{row['id']}.png" for row in rows]
     return _images_folder(run, out, ["data"], names, {"labels.json": text})
@@ -182,7 +182,7 @@ def _file(out: Path, name: str, data: bytes) -> Path:
 
 
 def table_text(rows: Sequence[Mapping[str, Any]], classes: ClassNames) -> str:
-    """The rows as CSV with class names; no cell can be taken for a formula by a spreadsheet."""
+    """The rows as CSV with class names; no spreadsheet reads a cell as a formula."""
     text = io.StringIO()
     columns = [name for name in rows[0] if name not in ("file_name", "expected")]
     first = ["file_name", "label"] if "file_name" in rows[0] else ["label"]
@@ -195,7 +195,8 @@ def table_text(rows: Sequence[Mapping[str, Any]], classes: ClassNames) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A value as a cell: text on one line, with an apostrophe where it begins like a formula."""
+    """A value as a cell: text on a single line, with an apostrophe where it begins like a
+    formula."""
     return escape_csv(one_line(value).strip()) if isinstance(value, str) else value
 
 
@@ -206,18 +207,18 @@ _UNDECIDED = {
 
 
 def _junit(run: Run, out: Path) -> Path:
-    """A case per attempted seed: a failure where one is accepted, skipped where nobody can tell,
-    passed where nothing was found or everything found was refused."""
-    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    """A case per searched seed: a failure if any finding is accepted, skipped if unsure, passed
+    without findings or with refused findings only."""
+    by_seed: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in _rows(run):
         if row["kind"] == "label":
             status = "unjudged"
             if run.verdicts is not None:
                 status = verdict_status(run.verdicts.get(row["id"]))
-            found.setdefault(row["original"], {})[status] = row
+            by_seed.setdefault(row["original"], {})[status] = row
     cases = []
     for seed, label in attempted_labels(run).items():
-        by_status = found.get(seed, {})
+        by_status = by_seed.get(seed, {})
         case = JunitCase(run.classes[label], seed)
         undecided = [status for status in _UNDECIDED if status in by_status]
         if "accepted" in by_status:
@@ -274,20 +275,20 @@ _SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "
 def _card(run: Run) -> str:
     """The data-set card: where the images come from, and how far they can be trusted."""
     judged = "`verdict` says whether the label is kept, `by` who says so (networks or a person)."
-    known = {key: _tame(run.record.get(key)) for key in ("method", "model", "data")}
+    facts = {key: _tame(run.record.get(key)) for key in ("method", "model", "data")}
     return _CARD.format(
         size=next((name for most, name in _SIZES.items() if len(run) < most), "n>1M"),
         count=f"{len(run):,}",
         version=VERSION,
-        seeds=run.counts()["search_results"]["images"],
+        originals=run.counts()["search_results"]["images"],
         judged="No judge has seen them." if run.verdicts is None else judged,
-        funnel=f"```text\n{run.summary()}\n```",
-        **known,
+        search_results=f"```text\n{run.summary()}\n```",
+        **facts,
     )
 
 
 def _tame(name: object) -> str:
-    """A name from a run's record as plain text on one line."""
+    """A name from a run's record as plain text on a single line."""
     return re.sub(r"[^\w ./:@?=&+-]", "_", str(name or "unknown"))[:200]
 
 
@@ -315,13 +316,13 @@ def _npz(run: Run, out: Path) -> Path:
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
-    """What is known of each finding, without its image; with the judge's answers where there is a
+    """The columns of each finding, without its image; with the judge's answers if there is a
     judge."""
     rows: list[dict[str, Any]] = run.findings.select(["expected", *_FACTS]).to_pylist()
     if run.verdicts is not None:
         for row in rows:
-            said = run.verdicts.get(row["id"], {})
-            row |= {name: said.get(name) for name in _VERDICTS}
+            verdict = run.verdicts.get(row["id"], {})
+            row |= {name: verdict.get(name) for name in _VERDICTS}
     return rows
 
 
@@ -333,13 +334,14 @@ def _value(kind: pa.DataType) -> dict[str, Any]:
 
 
 def whole_folder(out: Path, fill: Callable[[Path], None]) -> Path:
-    """Fill a folder beside `out`, then rename it: `out` appears whole or not at all."""
+    """Fill a temporary folder next to `out`, then rename it: `out` appears complete or not at
+    all."""
     temporary = make_folder(out.parent / f".{out.name}-{secrets.token_hex(6)}")
     try:
         fill(temporary)
         os.replace(temporary, out)
     except OSError as error:
-        raise Problem(
+        raise HardcaseError(
             f"cannot write {out}: {error.strerror or error}.",
             fix="free some space, or another --out",
         ) from error

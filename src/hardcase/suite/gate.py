@@ -22,7 +22,7 @@ from hardcase.cache import write_atomically
 from hardcase.conditions.box import conditions_digest
 from hardcase.conditions.declared import Conditions
 from hardcase.config import LimitsConfig, limits_in
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.judges.judge import WEAK
 from hardcase.plain import read_plain
 from hardcase.runs.measured import Measured
@@ -67,7 +67,7 @@ class GateLimits(LimitsConfig):
     """What a run may at most show, as the section ``[limits]``; None: no limit."""
 
     known: Names = frozenset()
-    """Ids of findings, or of images, whose failures are known and do not count."""
+    """Ids of findings, or of images, whose failures are accepted as known and do not count."""
 
     @staticmethod
     def of(values: Mapping[str, Any], *, known: Names | None = None, **flags: Any) -> GateLimits:
@@ -78,8 +78,8 @@ class GateLimits(LimitsConfig):
             known: Ids of known failures.
             flags: Limits by their names.
         """
-        given = {name: value for name, value in flags.items() if value is not None}
-        section = limits_in({**values, "limits": {**values.get("limits", {}), **given}})
+        flags_set = {name: value for name, value in flags.items() if value is not None}
+        section = limits_in({**values, "limits": {**values.get("limits", {}), **flags_set}})
         chosen = section.model_dump(exclude_unset=True)  # what nobody has set stays a default
         return GateLimits(**chosen, known=known or frozenset())
 
@@ -105,12 +105,12 @@ class GateLimits(LimitsConfig):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One limit and what a run shows.
+    """A limit and the result of a run.
 
     Args:
         name: What is limited.
         outcome: What follows, see `LimitDecision`.
-        text: The figure, its interval, its limit and the conditions, in one line.
+        text: The figure, its interval, its limit and the conditions, in a line.
         decide: What would decide it, where it is inconclusive.
         value: The figure.
         low: The lower end of its 95 % interval.
@@ -140,7 +140,7 @@ class Check:
 
 
 Decide = Callable[[int], Check]
-"""A limit that waits for the number of limits which share one error."""
+"""A limit that waits for the number of limits that share an error probability."""
 
 
 def gate(
@@ -156,22 +156,22 @@ def gate(
             that are reserved for its proof, and unmodified ones must not be worse either.
 
     Returns:
-        One check for every limit. A pass needs all of them; `outcome` joins them.
+        A check for every limit. A pass needs all of them; `outcome` joins them.
 
     Raises:
-        Problem: If there is nothing to decide, or one of the runs cannot be believed.
+        HardcaseError: If there is nothing to decide, or a run is not intact.
     """
     require_believable(run)
     if baseline is not None:  # a run without findings is false
         require_believable(baseline)
     _require_conditions(run, limits)
-    found = checks(run, limits, baseline, repaired=repaired)
-    if not found:
-        raise Problem(
+    decided = checks(run, limits, baseline, repaired=repaired)
+    if not decided:
+        raise HardcaseError(
             "the gate has no limit to hold the run against.",
             fix="--max-risk 0.1, --baseline OLD, or [limits] in hardcase.toml",
         )
-    return found
+    return decided
 
 
 def checks(
@@ -179,16 +179,16 @@ def checks(
 ) -> list[Check]:
     """Return what each limit comes to, as far as the run can tell, whether it is verified or not.
 
-    Without a baseline that is given, the run is held against the first model that it was measured
-    beside. The arguments are those of `gate`.
+    By default the run is compared with the first model of its measurement.
+    The arguments are those of `gate`.
     """
     waiting = [*_on_rates(run, limits), *_on_findings(run, limits)]
-    beside = list[PairedRates]()
+    paired = list[PairedRates]()
     if baseline is not None:
-        beside = [paired_rates(run, baseline, reserved=repaired)]
+        paired = [paired_rates(run, baseline, reserved=repaired)]
     elif (run.record.get("risk") or {}).get("baselines"):
-        beside = measured_beside(run)[:1]
-    waiting += [_against(run, rates, limits.margin) for rates in beside]
+        paired = measured_beside(run)[:1]
+    waiting += [_against(run, rates, limits.margin) for rates in paired]
     if repaired and baseline is not None:
         unmodified = paired_rates(run, baseline, reserved=True, unmodified=True)
         waiting.append(_against(run, unmodified, limits.margin, unmodified=True))
@@ -200,23 +200,23 @@ def limit_checks(run: Run, limits: GateLimits | None = None) -> list[Check]:
 
     Args:
         run: A run, which may be unfinished.
-        limits: What it may show at most; those that it was started with where none are given.
+        limits: Upper limits; by default those of the run.
     """
     chosen = GateLimits.of(run.store.settings()) if limits is None else limits
-    known = bool(run.record.get("risk")) or chosen.on_findings
-    return checks(run, chosen) if known and failure_of(run.record) is None else []
+    measured = bool(run.record.get("risk")) or chosen.on_findings
+    return checks(run, chosen) if measured and failure_of(run.record) is None else []
 
 
 def decision_of(run: Run, limits: GateLimits | None = None) -> Decision:
-    """Return what a run comes to in one sentence; the arguments are those of `limit_checks`."""
+    """Return the decision on a run in a sentence; the arguments are those of `limit_checks`."""
     return decide_run(run.record, limit_checks(run, limits))
 
 
 def outcome(found: Sequence[Check]) -> Outcome:
-    """Return what all checks come to: one that fails decides, then one that is inconclusive."""
+    """Return the decision of all checks: a failed check decides, then an inconclusive check."""
     outcomes = {check.outcome for check in found}
     decisive: tuple[Outcome, ...] = ("fail", "inconclusive")
-    return next((one for one in decisive if one in outcomes), "pass")
+    return next((word for word in decisive if word in outcomes), "pass")
 
 
 # --- what may be believed
@@ -226,7 +226,7 @@ def require_believable(run: Run) -> None:
     """Refuse a run that is damaged, unfinished, or of which a phase has failed."""
     believed = run.verification
     if believed.state != "verified":
-        raise Problem(
+        raise HardcaseError(
             f"{run.folder} is {believed.state}, and a gate decides on verified runs only.",
             *believed.notes,
             fix=f"hardcase resume {run.folder} checks and mends it",
@@ -234,12 +234,12 @@ def require_believable(run: Run) -> None:
     for name, phase in (run.record.get("phases") or {}).items():
         if phase.get("status") == "failed":
             why = str(phase.get("why", "unknown"))
-            raise Problem(
+            raise HardcaseError(
                 f"the phase {name!r} of {run.folder} has failed: {why}",
                 fix=f"hardcase resume {run.folder}",
             )
     if not run.record.get("complete"):
-        raise Problem(f"{run.folder} is not complete.", fix=f"hardcase resume {run.folder}")
+        raise HardcaseError(f"{run.folder} is not complete.", fix=f"hardcase resume {run.folder}")
 
 
 def _require_conditions(run: Run, limits: GateLimits) -> None:
@@ -251,7 +251,7 @@ def _require_conditions(run: Run, limits: GateLimits) -> None:
     if run.record.get("conditions_digest") == conditions_digest(demanded, shape):
         return
     declared = run.record.get("conditions") or {}
-    raise Problem(
+    raise HardcaseError(
         f"{run.folder} was not measured under the conditions that the limits are for.",
         f"demanded: {_ranges(demanded.to_record())}",
         f"measured: {_ranges(declared)}",
@@ -276,9 +276,11 @@ def _on_rates(run: Run, limits: GateLimits) -> Iterator[Decide]:
         return
     rows = measured_rows(run)
     if not len(rows):
-        raise Problem(f"{run.folder} has measured no image.", fix=f"hardcase resume {run.folder}")
+        raise HardcaseError(
+            f"{run.folder} has measured no image.", fix=f"hardcase resume {run.folder}"
+        )
     if limits.on_rates and not rows.samples:
-        raise Problem(
+        raise HardcaseError(
             f"{run.folder} was measured without declared conditions.",
             fix="hardcase run ... --conditions scanner",
         )
@@ -287,8 +289,8 @@ def _on_rates(run: Run, limits: GateLimits) -> Iterator[Decide]:
     if limits.risk is not None:
         yield _failure_rate(run, rows, "failure rate", limits.risk)
     for label, limit in _class_limits(run, limits).items():
-        own = rows.take(rows.label == label)
-        yield _failure_rate(run, own, f"failure rate, class {run.classes[label]}", limit)
+        of_class = rows.take(rows.label == label)
+        yield _failure_rate(run, of_class, f"failure rate, class {run.classes[label]}", limit)
 
 
 def _accuracy(rows: Measured, limit: float) -> Decide:
@@ -297,10 +299,12 @@ def _accuracy(rows: Measured, limit: float) -> Decide:
 
     def decided(limits: int) -> Check:
         clusters = rows.clusters
-        found = decide(wrong, 1 - limit, limits=limits, least=least, most=most, clusters=clusters)
+        decision = decide(
+            wrong, 1 - limit, limits=limits, least=least, most=most, clusters=clusters
+        )
         name = "error on unmodified images"
-        text = rate_line(name, found, len(rows))
-        return _check(name, found, text, len(rows), ties_line(least, most))
+        text = rate_line(name, decision, len(rows))
+        return _check(name, decision, text, len(rows), ties_line(least, most))
 
     return decided
 
@@ -311,38 +315,40 @@ def _failure_rate(run: Run, rows: Measured, name: str, limit: float) -> Decide:
 
     def decided(limits: int) -> Check:
         clusters = rows.clusters
-        found = decide(shares, limit, limits=limits, least=least, most=most, clusters=clusters)
-        text = rate_line(name, found, len(rows), run.record)
-        return _check(name, found, text, len(rows), ties_line(least, most))
+        decision = decide(shares, limit, limits=limits, least=least, most=most, clusters=clusters)
+        text = rate_line(name, decision, len(rows), run.record)
+        return _check(name, decision, text, len(rows), ties_line(least, most))
 
     return decided
 
 
 def _class_limits(run: Run, limits: GateLimits) -> dict[int, float]:
-    """The limit of every class that has one."""
+    """The limit of every class with a limit."""
     unknown = [name for name in limits.classes if name not in tuple(run.classes)]
     if unknown:
         raise choice("class", unknown[0], list(run.classes))
-    known = {i: limits.classes.get(name, limits.class_risk) for i, name in enumerate(run.classes)}
-    return {label: limit for label, limit in known.items() if limit is not None}
+    limit_of = {
+        i: limits.classes.get(name, limits.class_risk) for i, name in enumerate(run.classes)
+    }
+    return {label: limit for label, limit in limit_of.items() if limit is not None}
 
 
 def _against(run: Run, rates: PairedRates, margin: float, *, unmodified: bool = False) -> Decide:
-    """The failure rate beside that of a baseline, image by image."""
+    """The failure rate against that of a baseline, image by image."""
     what = "error on unmodified images" if unmodified else "failure rate"
     unknown = f"the {rates.missing:,} images that only the baseline has: they may all fail"
 
     def decided(limits: int) -> Check:
-        found = decide(
+        decision = decide(
             *(rates.values, margin, -1.0),
             limits=limits,
             least=rates.least,
             most=rates.most,
             clusters=rates.clusters,
         )
-        text = difference_line(what, found, rates, {} if unmodified else run.record)
+        text = difference_line(what, decision, rates, {} if unmodified else run.record)
         decisive = unknown if rates.missing else ties_line(rates.least, rates.most)
-        return _check(f"{what} against {rates.name}", found, text, rates.images, decisive)
+        return _check(f"{what} against {rates.name}", decision, text, rates.images, decisive)
 
     return decided
 
@@ -361,11 +367,11 @@ def _check(name: str, found: LimitDecision, text: str, images: int, decide: str 
 
 
 def _on_findings(run: Run, limits: GateLimits) -> Iterator[Decide]:
-    """The limits on searched images: every image that the search was given counts."""
+    """The limits on searched images: every image of the search counts."""
     if not limits.on_findings and limits.witnessed_rate is None:
         return
     if not run.store.searching:
-        raise Problem(
+        raise HardcaseError(
             f"{run.folder} was made without a search, so nothing was found that could be accepted.",
             fix="--max-risk, which needs no search, or a run with one",
         )
@@ -400,16 +406,16 @@ def _share(
     *,
     judged: bool = True,
 ) -> Decide:
-    """A share of the searched images of which only a lower and an upper bound is known."""
+    """A share of the searched images of which only a lower and an upper bound is determined."""
     least = len({*certain})
     most = len({*certain, *unsure})
     total = len(among)
     weak = weakness_of(tally.run) if judged and tally.rows else ""
 
     def decided(limits: int) -> Check:
-        found = decide_counts(least, most, total, limit, limits=limits)
-        text = counted_line(name, found, least, most, total)
-        check = _check(name, found, text, total, LABELS if most > least else "")
+        decision = decide_counts(least, most, total, limit, limits=limits)
+        text = counted_line(name, decision, least, most, total)
+        check = _check(name, decision, text, total, LABELS if most > least else "")
         if not weak or check.outcome == "fail":
             return check
         doubt = {"outcome": "inconclusive", "text": f"{text}; {weak}", "decide": CALIBRATE}
@@ -420,12 +426,12 @@ def _share(
 
 def _require_judged(run: Run, tally: GateTally, limits: GateLimits) -> None:
     if limits.witnessed_rate is not None and tally.witnessed is None:
-        raise Problem(
+        raise HardcaseError(
             f"{run.folder} was made without witnesses, so none of its failures is witnessed.",
             fix="hardcase run ... --witness default",
         )
     if limits.on_findings and run.verdicts is None and tally.rows:
-        raise Problem(
+        raise HardcaseError(
             f"the failures in {run.folder} have not been checked for their labels.",
             "A limit on accepted failures needs that; a limit on the failure rate does not.",
             fix=f"hardcase judge {run.folder}",
@@ -444,11 +450,11 @@ def weakness_of(run: Run) -> str:
 
 
 class GateTally:
-    """The searched images of a run by what is known of their failures.
+    """The searched images of a run by the verdicts on their failures.
 
     An image that the model misreads unmodified counts as an accepted failure: a model that gets
     more images wrong has fewer to search, and would pass for it. An image that the search did not
-    reach may have one.
+    reach may have a failure.
 
     Args:
         run: A run with a search.
@@ -479,7 +485,7 @@ class GateTally:
 
     @cached_property
     def images(self) -> set[str]:
-        """Every image that the search was given."""
+        """Every image of the search."""
         return {row["id"] for row in self._searched}
 
     @cached_property
@@ -501,19 +507,19 @@ class GateTally:
     @cached_property
     def accepted(self) -> set[str]:
         """Images with an accepted failure, and those that are misread as they are."""
-        found = {row["original"] for row in self._accepted_rows}
-        return found | (self.misread - self._excused)
+        originals = {row["original"] for row in self._accepted_rows}
+        return originals | (self.misread - self._excused)
 
     @cached_property
     def unsure(self) -> set[str]:
-        """Images that may have an accepted failure: something of them is not known."""
+        """Images that may have an accepted failure: they are unsearched or unsure."""
         return (self.doubtful | self.unsearched) - self.accepted
 
     @cached_property
     def doubtful(self) -> set[str]:
         """Images with a failure of which the label check is unsure, and none that is accepted."""
-        found = {row["original"] for row in self.rows if self._status(row) == "unsure"}
-        return found - self.accepted
+        originals = {row["original"] for row in self.rows if self._status(row) == "unsure"}
+        return originals - self.accepted
 
     @cached_property
     def confident(self) -> set[str]:
@@ -530,8 +536,8 @@ class GateTally:
         """Images with a failure on which every witness keeps the label; None without witnesses."""
         if not self.run.record.get("witnesses") and all(r["witnessed"] is None for r in self.rows):
             return None
-        found = {row["original"] for row in self.rows if row["witnessed"]}
-        return found | (self.misread - self._excused)
+        originals = {row["original"] for row in self.rows if row["witnessed"]}
+        return originals | (self.misread - self._excused)
 
 
 # --- around a gate
@@ -540,20 +546,20 @@ class GateTally:
 def assert_failure_rate(
     run: Run | str | Path, limit: float, *, margin: float | None = None, strict: bool = False
 ) -> None:
-    """For tests of one's own: fail, with the figures, if a model fails too often.
+    """For your tests: fail, with the figures, if a model fails too often.
 
     Where that is inconclusive the test is skipped, with what would decide it.
 
     Args:
         run: A run or its folder.
         limit: The largest failure rate under the declared conditions.
-        margin: By how much the rate may exceed that of the run's own baseline.
+        margin: By how much the rate may exceed that of the run's baseline.
         strict: Fail instead of skipping where it is inconclusive.
     """
     stored = run if isinstance(run, Run) else Run(run)
-    found = gate(stored, GateLimits.of({}, risk=limit, margin=margin))
-    wrong = [check.text for check in found if check.outcome == "fail"]
-    unclear = [f"{check.text} ({check.decide})" for check in found if check.decide]
+    decision = gate(stored, GateLimits.of({}, risk=limit, margin=margin))
+    wrong = [check.text for check in decision if check.outcome == "fail"]
+    unclear = [f"{check.text} ({check.decide})" for check in decision if check.decide]
     assert not wrong, "; ".join(wrong)
     assert not (strict and unclear), "; ".join(unclear)
     if unclear:
@@ -561,15 +567,16 @@ def assert_failure_rate(
 
 
 def read_known(path: Path) -> Names:
-    """Return the ids in a file of known failures: a finding's or an image's a line, ``#`` and why.
+    """Return the ids in a file of known failures: the id of a finding or image per line, ``#`` and
+    why.
 
     Raises:
-        Problem: If the file cannot be read.
+        HardcaseError: If the file cannot be read.
     """
     try:
         lines = read_plain(path).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise Problem(f"{path} cannot be read: {error}") from error
+        raise HardcaseError(f"{path} cannot be read: {error}") from error
     plain = (re.sub(r"(^|\s)#.*", "", line).strip() for line in lines)
     return frozenset(filter(None, plain))
 
@@ -586,5 +593,5 @@ def write_junit(found: Sequence[Check], path: Path, *, name: str) -> Path:
 
 
 def github(found: Sequence[Check]) -> list[str]:
-    """Return the workflow commands that GitHub shows beside a change."""
+    """Return the workflow commands that GitHub shows next to a change."""
     return [annotation(check.outcome, check.text) for check in found]

@@ -1,4 +1,4 @@
-"""What continuous integration reads: JUnit files, and annotations beside a change."""
+"""What continuous integration reads: JUnit files, and annotations on a change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEVELS = {"pass": "notice", "fail": "error", "inconclusive": "warning"}
 
 
 class JunitCase(NamedTuple):
-    """One test case: the group and the name it is shown under, how it ended, and what is said."""
+    """A test case: its group and name, its outcome, and its message."""
 
     group: str
     name: str
@@ -25,7 +25,7 @@ class JunitCase(NamedTuple):
 
 
 def junit(name: str, cases: Sequence[JunitCase]) -> bytes:
-    """Return the cases as a JUnit file with one suite called `name`."""
+    """Return the cases as a JUnit file with a single suite `name`."""
     outcomes = [case.outcome for case in cases]
     root = ElementTree.Element("testsuites")
     counts: dict[str, Any] = {
@@ -50,6 +50,6 @@ def junit(name: str, cases: Sequence[JunitCase]) -> bytes:
 
 
 def annotation(outcome: Outcome, text: str) -> str:
-    """Return the workflow command by which GitHub shows a line beside a change."""
+    """Return the workflow command by which GitHub shows a line next to a change."""
     escapes = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
     return f"::{_LEVELS[outcome]} title=hardcase gate::{text.translate(escapes)}"

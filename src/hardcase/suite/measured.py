@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs import phases
 from hardcase.runs.measured import Measured
 from hardcase.runs.results import Run
@@ -34,23 +34,23 @@ def bounds_by_ties(rows: Measured, *, unmodified: bool = False) -> tuple[Vector,
     failed, tied = rows.failed, rows.tied
     if unmodified or not rows.samples:
         failed, tied = rows.wrong[:, None], rows.wrong_tied[:, None]
-    counted, least, most = (one.mean(1) for one in (failed, failed & ~tied, failed | tied))
+    counted, least, most = (flags.mean(1) for flags in (failed, failed & ~tied, failed | tied))
     return counted, least, most
 
 
 @dataclass(frozen=True, slots=True)
 class PairedRates:
-    """By how much one model fails more often than another, image by image, on the same samples.
+    """By how much a model fails more often than another, image by image, on the same samples.
 
     Args:
-        name: What the other model is called.
+        name: The name of the other model.
         values: The differences; above 0 the model fails more often than the other.
         least: The same if every tie, and every image that is missing, speaks for the model.
         most: The same if they speak against it.
         value: The failure rate of the model on these images.
         other: That of the other model.
         clusters: The image of every row, where rows are claims.
-        missing: Images that the other model was measured on and this one left out.
+        missing: Images that the other model was measured on and this model left out.
     """
 
     name: str
@@ -66,8 +66,8 @@ class PairedRates:
     def bounds(self) -> Bounds:
         """The 95 % interval of the mean difference, whatever is unknown."""
         ends = [
-            bounded_mean_interval(one, -1.0, 1.0, clusters=self.clusters)
-            for one in (self.least, self.most)
+            bounded_mean_interval(bound, -1.0, 1.0, clusters=self.clusters)
+            for bound in (self.least, self.most)
         ]
         return Bounds(ends[0].low, ends[1].high)
 
@@ -80,10 +80,10 @@ class PairedRates:
 def paired_rates(
     run: Run, baseline: Run, *, reserved: bool = False, unmodified: bool = False
 ) -> PairedRates:
-    """Return the failure rate of a run beside that of a baseline, image by image.
+    """Return the failure rate of a run against that of a baseline, image by image.
 
     Images are measured in an order that only their names and the original decide. So a run that
-    measured fewer of them has the beginning of what another has, and an image that is missing
+    measured fewer of them has the beginning of another run's images, and an image that is missing
     before the end of that beginning was left out: it counts as one that may fail.
 
     Args:
@@ -93,7 +93,7 @@ def paired_rates(
         unmodified: Of the unmodified images instead of the samples of the conditions.
 
     Raises:
-        Problem: If the two did not draw the same samples of the same images.
+        HardcaseError: If the two did not draw the same samples of the same images.
     """
     _require_same_samples(run, baseline)
     rows, theirs = measured_rows(run), measured_rows(baseline)
@@ -118,20 +118,20 @@ def paired_rates(
 
 
 def measured_beside(run: Run) -> list[PairedRates]:
-    """Return the failure rate of a run beside that of every model that was asked about the same
-    samples while it was measured.
+    """Return the failure rate of a run against that of every model that classified the same samples
+    in its measurement.
     """
     rows = measured_rows(run)
     counted, least, most = bounds_by_ties(rows)
     named = (run.record.get("risk") or {}).get("baselines") or []
-    found = []
-    for place, one in enumerate(named[: rows.baseline_wrong.shape[1]]):
+    paired = []
+    for place, entry in enumerate(named[: rows.baseline_wrong.shape[1]]):
         other = rows.baseline_wrong[:, place].astype(float)
         if rows.samples:
             other = rows.baseline_failed[place].mean(1)
-        found.append(
+        paired.append(
             PairedRates(
-                name=str(one["name"]),
+                name=str(entry["name"]),
                 values=counted - other,
                 least=least - other,
                 most=most - other,
@@ -140,7 +140,7 @@ def measured_beside(run: Run) -> list[PairedRates]:
                 clusters=rows.clusters,
             )
         )
-    return found
+    return paired
 
 
 def _left_out(mine: Measured, theirs: Measured) -> NDArray[np.int64]:
@@ -154,13 +154,13 @@ def _left_out(mine: Measured, theirs: Measured) -> NDArray[np.int64]:
 
 def _require_same_samples(run: Run, baseline: Run) -> None:
     """Refuse two runs whose failure rates are about different things."""
-    for one in (run, baseline):
-        if not one.record.get("risk"):
-            raise Problem(
-                f"{one.folder} was not measured, so failure rates cannot be compared.",
-                fix=f"hardcase resume {one.folder}",
+    for each in (run, baseline):
+        if not each.record.get("risk"):
+            raise HardcaseError(
+                f"{each.folder} was not measured, so failure rates cannot be compared.",
+                fix=f"hardcase resume {each.folder}",
             )
-    own, there = run.record, baseline.record
+    record, there = run.record, baseline.record
     names = {
         "seed": "seed of the samples",
         "classes": "classes",
@@ -168,16 +168,16 @@ def _require_same_samples(run: Run, baseline: Run) -> None:
         "hardcase": "version of hardcase",
     }
     lines = [
-        f"{text}: {_short(own.get(name))}, there {_short(there.get(name))}"
+        f"{text}: {_short(record.get(name))}, there {_short(there.get(name))}"
         for name, text in names.items()
-        if own.get(name) != there.get(name)
+        if record.get(name) != there.get(name)
     ]
-    if bool(own.get("claims")) != bool(there.get("claims")):
+    if bool(record.get("claims")) != bool(there.get("claims")):
         lines.append("one of them is about claims, the other is not")
-    if own.get("conditions_digest") != there.get("conditions_digest"):
-        lines.append(_other_conditions(own.get("conditions"), there.get("conditions")))
+    if record.get("conditions_digest") != there.get("conditions_digest"):
+        lines.append(_other_conditions(record.get("conditions"), there.get("conditions")))
     if lines:
-        raise Problem(
+        raise HardcaseError(
             f"{baseline.folder} was measured otherwise, so failure rates cannot be compared.",
             *lines,
             fix="a run of that model with the same data, --conditions and --seed",
@@ -186,11 +186,13 @@ def _require_same_samples(run: Run, baseline: Run) -> None:
 
 def _other_conditions(own: Any, there: Any) -> str:
     """In what the conditions of two runs differ."""
-    one, two = dict(own or {}), dict(there or {})
-    keys = [key for key in {**one, **two} if key != "name" and one.get(key) != two.get(key)]
+    first, second = dict(own or {}), dict(there or {})
+    keys = [
+        key for key in {**first, **second} if key != "name" and first.get(key) != second.get(key)
+    ]
     if not keys:
         return "conditions: a table or a sampler draws other values there"
-    words = [f"{key} {one.get(key, 'none')}, there {two.get(key, 'none')}" for key in keys]
+    words = [f"{key} {first.get(key, 'none')}, there {second.get(key, 'none')}" for key in keys]
     return f"conditions: {'; '.join(words)}"
 
 
@@ -203,7 +205,7 @@ def _require_same_labels(mine: Measured, theirs: Measured) -> None:
     """Refuse two runs that say something else of the same image."""
     other = np.flatnonzero(mine.label != theirs.label)
     if len(other):
-        raise Problem(
+        raise HardcaseError(
             "the two runs have other labels, so failure rates cannot be compared.",
             f"{mine.id[int(other[0])]} is of class {mine.label[other[0]]}, there of class"
             f" {theirs.label[other[0]]}",

@@ -26,7 +26,7 @@ from hardcase.campaign.claims import Claims, asking, stored_label
 from hardcase.claims.load import claim_model
 from hardcase.config import parse, previous, read
 from hardcase.context import Context
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import stream
 from hardcase.runs.plan import plan_of
@@ -38,7 +38,7 @@ from hardcase.tensors import chunks, digest, from_bytes, margin
 from hardcase.types import ClassNames, Model
 
 NULLS = {"swapped": "the roles swapped", "retrained": "a retraining of the old version"}
-"""The nulls, and what they are called."""
+"""The nulls, and their names."""
 RETRAINED = "?seed=1"
 """What makes another training of a zoo network of its name."""
 
@@ -65,53 +65,54 @@ class Replay:
         Stored findings all failed the old version, so they can only get better: the seeds show what
         got worse."""
         names = self.tests["original"].to_pylist()
-        found = changed(torch.ones_like(self.after), self.after, names)
+        change = changed(torch.ones_like(self.after), self.after, names)
         seeds = changed(self.seeds_before, self.seeds_after, self.alike)
-        kept = ("fixed", "still_failing")
+        copied = ("fixed", "still_failing")
         accepted = None
         if self.accepted is not None:
             after = self.after[self.accepted]
             judged = changed(torch.ones_like(after), after).record()
-            accepted = {"tests": len(after), **{name: judged[name] for name in kept}}
-        better, _, neither = found.groups
-        told = seeds.record()
+            accepted = {"tests": len(after), **{name: judged[name] for name in copied}}
+        better, _, neither = change.groups
+        summary = seeds.record()
         return {
             "model": self.model,
             "tests": len(self.after),
-            **{name: found.record()[name] for name in kept},
+            **{name: change.record()[name] for name in copied},
             "by_seed": {"some_fixed": better, "none_fixed": neither, "total": better + neither},
             "accepted": accepted,
             "seeds": {
                 "total": len(self.seeds_after),
                 "right_before": int((~self.seeds_before).sum()),
                 "right_now": int((~self.seeds_after).sum()),
-                "newly_right": told["fixed"],
-                **{name: told[name] for name in ("newly_failing", "mcnemar_p")},
-                **{name: told[name] for name in ("groups", "groups_p")},
+                "newly_right": summary["fixed"],
+                **{name: summary[name] for name in ("newly_failing", "mcnemar_p")},
+                **{name: summary[name] for name in ("groups", "groups_p")},
             },
-            "mcnemar_p": statistics.mcnemar(seeds.newly, seeds.fixed + found.fixed).p,
+            "mcnemar_p": statistics.mcnemar(seeds.newly, seeds.fixed + change.fixed).p,
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per finding: what was expected, predicted then and predicted now."""
-        said = self.tests.select(["id", "original", "expected", "predicted"]).to_pylist()
+        """A row per finding: what was expected, predicted then and predicted now."""
+        findings = self.tests.select(["id", "original", "expected", "predicted"]).to_pylist()
         now = zip(self.predicted.tolist(), self.after.tolist())
         return [
-            {**row, "now": label, "failing": failing} for row, (label, failing) in zip(said, now)
+            {**row, "now": label, "failing": failing}
+            for row, (label, failing) in zip(findings, now)
         ]
 
 
 def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = False) -> Replay:
-    """Query `model` with the stored findings of `run` that left their label, and with its seeds.
+    """Query `model` with the stored failures of `run` that left their label, and with its images.
 
     Args:
         run: The run whose findings are queried again.
-        model: The model to query, e.g. one that was repaired.
-        batch: Images that the network is given in one call; changes no result.
+        model: The model to query, e.g. a repaired model.
+        batch: Images per call of the network; changes no result.
         allow_damaged: Go on with what is left of a damaged run.
 
     Raises:
-        Problem: If the run is damaged or has no findings that failed.
+        HardcaseError: If the run is damaged or has no findings that failed.
 
     Example:
         >>> import tempfile
@@ -126,21 +127,21 @@ def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = Fa
     known = run.record.get("claims")
     if known:
         model = claim_model(model, known["task"], run.classes, threshold=known["threshold"])
-    kept, tests = failing_findings(run, "replay")
+    rows_of_findings, tests = failing_findings(run, "replay")
     expected = column(tests, "expected").long()
-    own = (run.images(kept[rows]) for rows in chunks(len(kept), batch))
-    found = finding_claims(run)
-    claims = found and found.take(torch.tensor(kept))
-    predicted, after = _asked(model, own, expected, len(run.classes), claims)
+    batches = (run.images(rows_of_findings[rows]) for rows in chunks(len(rows_of_findings), batch))
+    claims_moved = finding_claims(run)
+    claims = claims_moved and claims_moved.take(torch.tensor(rows_of_findings))
+    predicted, after = _predictions(model, batches, expected, len(run.classes), claims)
     accepted = None
     if run.verdicts is not None:
-        said = [accepted_by(run.verdicts, name) for name in tests["id"].to_pylist()]
-        accepted = torch.tensor(said, dtype=torch.bool)
+        verdicts = [accepted_by(run.verdicts, name) for name in tests["id"].to_pylist()]
+        accepted = torch.tensor(verdicts, dtype=torch.bool)
     seeds = run.seeds
     label = column(seeds, "label").long()
-    some = [range(len(seeds))[rows] for rows in chunks(len(seeds), batch)]
-    images = map(run.seed_images, some)
-    _, seeds_after = _asked(model, images, label, len(run.classes), seed_claims(run))
+    parts = [range(len(seeds))[rows] for rows in chunks(len(seeds), batch)]
+    images = map(run.seed_images, parts)
+    _, seeds_after = _predictions(model, images, label, len(run.classes), seed_claims(run))
     return Replay(
         model.name,
         tests,
@@ -149,11 +150,11 @@ def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = Fa
         column(seeds, "predicted") != label,
         seeds_after,
         accepted,
-        [digest([image]) for rows in some for image in run.stored_seed_images(rows)],
+        [digest([image]) for rows in parts for image in run.stored_seed_images(rows)],
     )
 
 
-def _asked(
+def _predictions(
     model: Model,
     batches: Iterable[UInt8[Tensor, "b c h w"]],
     label: Int[Tensor, " m"],
@@ -167,22 +168,24 @@ def _asked(
     with torch.inference_mode():
         for x in batches:
             part = slice(done, done + len(x))
-            own = claims and claims.take(part).to(model.device)
-            parts.append(asking(model, own)(from_bytes(x).to(model.device)).logits.cpu())
+            part_claims = claims and claims.take(part).to(model.device)
+            parts.append(asking(model, part_claims)(from_bytes(x).to(model.device)).logits.cpu())
             done += len(x)
     logits = torch.cat(parts)
     if logits.shape[1] < classes:
-        raise Problem(f"{model.name} has {logits.shape[1]} outputs; the run has {classes} classes.")
-    said = stored_label(logits.argmax(1), logits.shape[1], claims)
-    return said.clone(), (margin(logits.softmax(1), label) >= MIN_MARGIN).clone()
+        raise HardcaseError(
+            f"{model.name} has {logits.shape[1]} outputs; the run has {classes} classes."
+        )
+    predicted = stored_label(logits.argmax(1), logits.shape[1], claims)
+    return predicted.clone(), (margin(logits.softmax(1), label) >= MIN_MARGIN).clone()
 
 
 def failing_findings(run: Run, verb: str) -> tuple[list[int], pa.Table]:
     """The rows of a run's findings that left their label, and these findings."""
     rows = pc.indices_nonzero(pc.equal(run.findings["kind"], "label"))
     if not len(rows):
-        raise Problem(
-            f"{run.folder} holds no failing findings to {verb}.", fix="a run that found some"
+        raise HardcaseError(
+            f"{run.folder} holds no failures to {verb}.", fix="a run that found some"
         )
     return rows.to_pylist(), run.findings.take(rows)
 
@@ -193,7 +196,7 @@ def column(table: pa.Table, name: str) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One stored finding: what it should be, what the tested model predicted."""
+    """A stored finding: its expected class, and the prediction of the tested model."""
 
     id: str
     seed: str
@@ -216,16 +219,16 @@ def stored(run: Run, *, accepted: bool = False, allow_damaged: bool = False) -> 
     """The findings on which the model left the seed's label; with `accepted`, only those the judge
     accepted. A damaged run is refused, unless it is allowed."""
     require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
-    said = run.verdicts
-    if accepted and said is None:
-        raise Problem(
-            f"no judge has seen the findings of {run.folder}.", fix=f"hardcase judge {run.folder}"
+    verdicts = run.verdicts
+    if accepted and verdicts is None:
+        raise HardcaseError(
+            f"no judge has read the failures of {run.folder}.", fix=f"hardcase judge {run.folder}"
         )
     rows = run.findings.select(["id", "original", "kind", "expected", "predicted"]).to_pylist()
     return [
         Stored(row["id"], row["original"], row["expected"], row["predicted"], run.classes, image)
         for row, image in zip(rows, run.stored_images())
-        if row["kind"] == "label" and (not accepted or accepted_by(said or {}, row["id"]))
+        if row["kind"] == "label" and (not accepted or accepted_by(verdicts or {}, row["id"]))
     ]
 
 
@@ -233,24 +236,24 @@ def against_nulls(
     run: Run | str | Path,
     *,
     retrained: str | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Excess:
-    """Run the nulls of a complete search for regressions beside it, and keep what exceeds them.
+    """Run the nulls of a complete search for regressions, and keep the excess over them.
 
-    The nulls are runs of their own, ``RUN-swapped`` and ``RUN-retrained``; those that are there
-    already are read, or finished.
+    The nulls are separate runs, ``RUN-swapped`` and ``RUN-retrained``; existing runs are read, or
+    finished.
 
     Args:
         run: A run that was started with ``--baseline``.
-        retrained: A retraining of the old version; of a zoo network another training is made.
-            Without one, the roles swapped are the only null.
-        say: Told what is done.
+        retrained: A retraining of the old version; a zoo network is trained again.
+            Without it, the swapped roles are the only null.
+        log: Called with a line per step.
     """
     done = run if isinstance(run, Run) else Run(run)
     config = parse(read(done.folder / "config.toml"))
     old = previous(config)
     if old is None:
-        raise Problem(
+        raise HardcaseError(
             f"{done.folder} did not search for regressions.", fix="hardcase run --baseline OLD"
         )
     retraining = retrained or _another_training(old)
@@ -258,27 +261,31 @@ def against_nulls(
     if retraining is not None:
         models["retrained"] = (retraining, old)
     else:
-        say("no retraining of the old version is known (--retrained MODEL): one null only")
+        log("no retraining of the old version is known (--retrained MODEL): one null only")
     nulls = {}
     for name, (model, was) in models.items():
-        say(f"null: {model} in place of {config.model.name}, {was} in place of {old}")
+        log(f"null: {model} in place of {config.model.name}, {was} in place of {old}")
         named = {"model": config.model.with_name(model), "baseline": (was,)}
         null = config.model_copy(update=named)
         folder = done.folder.with_name(f"{done.folder.name}-{name}")
         again = (folder / "run.json").is_file()
         nulls[NULLS[name]] = nearest(start(plan_of(Context(null)), folder, again=again))
-    found = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
-    write_side_file(done.store, REGRESSION, {**found.to_json(), "retraining": retraining})
-    return found
+    beyond = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
+    write_side_file(done.store, REGRESSION, {**beyond.to_json(), "retraining": retraining})
+    return beyond
 
 
 def nearest(run: Run) -> dict[str, float]:
-    """For each attempted seed the severity of the nearest input that the search found, in the
-    distance of its space; with witnesses, of one that they all keep."""
-    asked = bool(run.record.get("witnesses"))
+    """For each searched seed the severity of its nearest failure, in the distance of its space;
+    with witnesses, of the nearest whose label they all keep."""
+    witnessed = bool(run.record.get("witnesses"))
     near = dict.fromkeys(attempted_labels(run), math.inf)
     for row in run.findings.select(["original", "kind", "witnessed", "distance"]).to_pylist():
-        if row["original"] in near and row["kind"] == "label" and (row["witnessed"] or not asked):
+        if (
+            row["original"] in near
+            and row["kind"] == "label"
+            and (row["witnessed"] or not witnessed)
+        ):
             near[row["original"]] = min(near[row["original"]], row["distance"])
     return near
 
@@ -293,10 +300,10 @@ def _another_training(was: str) -> str | None:
 
 def stored_excess(run: Run) -> Mapping[str, Any] | None:
     """What a run folder keeps of the comparison; None if nothing, or nothing that can be read."""
-    said = read_side_file(run.store, REGRESSION) or {}
+    record = read_side_file(run.store, REGRESSION) or {}
     try:
-        numbers = {name: float(said[name]) for name in ("found", "excess", "low", "high")}
-        counts = {"seeds": int(said["seeds"]), "shown": bool(said["shown"])}
-        return {**numbers, **counts, "sentence": str(said["sentence"])}
+        numbers = {name: float(record[name]) for name in ("found", "excess", "low", "high")}
+        counts = {"seeds": int(record["seeds"]), "shown": bool(record["shown"])}
+        return {**numbers, **counts, "sentence": str(record["sentence"])}
     except (ArithmeticError, ValueError, KeyError, TypeError):
         return None

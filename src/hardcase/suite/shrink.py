@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.conditions.worst import bisected
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.folder import Packed, Store, pack_deltas, refuse_used
@@ -33,7 +33,7 @@ TOGETHER = 2**22
 """Numbers of the images that are moved back at a time: 27 photographs of 224 pixels."""
 
 Way = Callable[[Float[Tensor, " m"], Int[Tensor, " m"]], Float[Tensor, "m c h w"]]
-"""The images at given shares (0: seed, 1: finding) of the ways of given rows."""
+"""The images at shares (0: seed, 1: finding) of the ways of these rows."""
 Ask = Callable[
     [Tensor, Int[Tensor, " m"]], tuple[Bool[Tensor, " m"], Int[Tensor, " m"], Float[Tensor, " m"]]
 ]
@@ -42,7 +42,7 @@ Ask = Callable[
 
 @dataclass(frozen=True, slots=True)
 class FailingFindings:
-    """Some failing failures of a run beside their seeds."""
+    """Failures of a run with their seeds."""
 
     table: pa.Table
     x: UInt8[Tensor, "t c h w"]
@@ -74,16 +74,18 @@ class CodeWay:
     @staticmethod
     def of(tests: FailingFindings, space: Space, origin: Seeds, batch: int) -> CodeWay:
         codes = tests.table["code"].to_pylist()
-        given = torch.tensor([bool(code) for code in codes], dtype=torch.bool)
+        has_code = torch.tensor([bool(code) for code in codes], dtype=torch.bool)
         end = origin.z.clone()
-        known = [code for code in codes if code]
-        if known:
-            end[given] = torch.tensor(known, device=end.device).reshape(end[given].shape)
-        way = CodeWay(space, origin, end, given, batch)
-        coded = given.nonzero().squeeze(1)
+        codes_present = [code for code in codes if code]
+        if codes_present:
+            end[has_code] = torch.tensor(codes_present, device=end.device).reshape(
+                end[has_code].shape
+            )
+        way = CodeWay(space, origin, end, has_code, batch)
+        coded = has_code.nonzero().squeeze(1)
         if len(coded):
             same = to_bytes(way(torch.ones(len(coded)), coded)) == tests.x[coded]
-            given[coded] = same.flatten(1).all(1)
+            has_code[coded] = same.flatten(1).all(1)
         return way
 
     def at(self, share: Tensor, own: Int[Tensor, " m"]) -> Tensor:
@@ -124,12 +126,11 @@ def shrink(
     """A new run in `out` whose failures are those of `run`, moved back: by bisection in `space`,
     then in pixels.
 
-    Failing is not monotone along the way; what is kept at every halving is an image that does fail.
+    Failing is not monotone along the way; every halving keeps an image that does fail.
     `space` is used for failures that store their code, where that still gives the stored image. In
-    a space of appearance, kinds of change that are not needed are taken away first, one after the
-    other from the mildest on, and the way ends in the space: what is left can be said in words
-    (`Run.changes`). `seeds` are the images that the run began with, if more is known of them than
-    their pixels.
+    a space of appearance, kinds of change that are not needed are removed first, in order from the
+    mildest on, and the way ends in the space: words can describe the rest (`Run.changes`). `seeds`
+    are the run's images, if they have more context than their pixels.
 
     Args:
         run: The run whose failures are moved back.
@@ -138,7 +139,7 @@ def shrink(
         space: Where the first bisection happens; pixels alone without it.
         seeds: The originals, where the run cannot load them.
         steps: Bisection steps.
-        batch: Images that the network is given in one call; changes no result.
+        batch: Images per call of the network; changes no result.
 
     Example:
         >>> import tempfile
@@ -153,30 +154,30 @@ def shrink(
     """
     refuse_used(out)
     if run.record.get("claims"):
-        raise Problem(
+        raise HardcaseError(
             "shrink moves failures of classifiers back; this run tests claims.",
             "Its search has halved the way back already.",
         )
-    kept, table = failing_findings(run, "shrink")
-    size = max(1, TOGETHER // run.images(kept[:1]).numel())
+    rows, table = failing_findings(run, "shrink")
+    size = max(1, TOGETHER // run.images(rows[:1]).numel())
     failing = queries = 0
     with tempfile.TemporaryDirectory(prefix="hardcase-shrink-") as place:
         files = list[Path]()
-        for part in chunks(len(kept), size):
-            tests = FailingFindings.read(run, kept[part], table[part])
+        for part in chunks(len(rows), size):
+            tests = FailingFindings.read(run, rows[part], table[part])
             ask = _asker(subject, tests.expected, batch)
             way = None
             if space is not None and space.keeps_code:
                 way = CodeWay.of(tests, space, _origin(tests, space, seeds, subject.device), batch)
             moved = _moved_back(tests, way, ask, steps)
-            made = _table(run, tests, moved, ask)
+            table_of_moved = _table(run, tests, moved, ask)
             files.append(Path(place) / f"{len(files)}.parquet")
-            files[-1].write_bytes(to_parquet(made))
+            files[-1].write_bytes(to_parquet(table_of_moved))
             failing += int(moved.failing.sum())
-            queries += moved.queries + len(made)
+            queries += moved.queries + len(table_of_moved)
         if not failing:
-            raise Problem(
-                f"{subject.name} fails none of the {len(kept)} stored failures.",
+            raise HardcaseError(
+                f"{subject.name} fails none of the {len(rows)} stored failures.",
                 "There is nothing to move back.",
                 fix=(
                     "the model that the run was made with; hardcase replay shows what another one"
@@ -213,6 +214,8 @@ def _moved_back(tests: FailingFindings, way: CodeWay | None, ask: Ask, steps: in
         if isinstance(way.space, Appearance):
             worded = way.given
             code = way.end.flatten(1).cpu()
+    # In a space of appearance the way ends there: a further step in pixels would leave the space,
+    # and words would describe another image.
     rows = (failing & ~worded).nonzero().squeeze(1)
     seed = from_bytes(tests.seed_x)
 
@@ -249,9 +252,11 @@ def _bisect(
     best = x[rows].clone()
 
     def fails(share: Float[Tensor, " r"]) -> Bool[Tensor, " r"]:
-        made = way(share, rows)
-        failing, _, _ = ask(made, rows)
-        best.copy_(torch.where(per_row(failing, made), made, best))
+        images = way(share, rows)
+        failing, _, _ = ask(images, rows)
+        # Failing need not be monotone along the way, so the last failing image is stored, not the
+        # image at the final share.
+        best.copy_(torch.where(per_row(failing, images), images, best))
         return failing
 
     _, high, _ = bisected(fails, torch.ones(len(rows)), steps)
@@ -269,8 +274,8 @@ def _origin(
     known: dict[str, Tensor] = {}
     if seeds is not None and seeds.context:
         rows = {name: row for row, name in enumerate(seeds.id)}
-        own = torch.tensor([rows[name] for name in names])
-        known = {name: value[own].to(device) for name, value in seeds.context.items()}
+        positions = torch.tensor([rows[name] for name in names])
+        known = {name: value[positions].to(device) for name, value in seeds.context.items()}
     return Seeds(z, x, y, tests.place.to(device), {**known, **context})
 
 
@@ -280,12 +285,14 @@ def _take_away(space: Appearance, way: CodeWay, own: Int[Tensor, " r"], ask: Ask
     end = way.end
     place = own.to(end.device)
     order = space.severity(end[place]).argsort(1)  # r g, the mildest first
-    whole = torch.ones(len(own))
+    share = torch.ones(len(own))
     for turn in range(order.shape[1]):
         before = end[place]
         mask = torch.zeros_like(order, dtype=torch.bool).scatter_(1, order[:, turn, None], True)
+        # Each group is tried on what the earlier turns left: a single pass, so the result need not
+        # be the smallest set.
         end[place] = space.removed(before, mask)
-        fails, _, _ = ask(way(whole, own), own)
+        fails, _, _ = ask(way(share, own), own)
         end[place] = torch.where(per_row(fails.to(end.device), before), end[place], before)
     return order.shape[1] * len(own)
 
@@ -295,12 +302,12 @@ def _table(run: Run, tests: FailingFindings, moved: MovedBack, ask: Ask) -> pa.T
     x = moved.x
     _, predicted, confidence = ask(x, torch.arange(len(x)))
     image = to_bytes(x)
-    whole = torch.zeros(len(x), dtype=torch.int64)
+    zeros = torch.zeros(len(x), dtype=torch.int64)
     nothing = torch.zeros(len(x), 0)
     findings = Findings(
         seed=tests.place,
         x=image,
-        kind=whole,
+        kind=zeros,
         expected=tests.expected,
         predicted=predicted,
         peer_predicted=nothing.long(),
@@ -309,8 +316,8 @@ def _table(run: Run, tests: FailingFindings, moved: MovedBack, ask: Ask) -> pa.T
         distance=(from_bytes(image) - from_bytes(tests.seed_x)).flatten(1).square().sum(1).sqrt(),
         queries=column(tests.table, "queries"),
         code=nothing if moved.code is None else moved.code,
-        witnessed=whole.bool(),
-        witness_margin=whole.float(),
+        witnessed=zeros.bool(),
+        witness_margin=zeros.float(),
     )
     ids = tests.table["original"].to_pylist()
     method = f"{run.record['method']}+shrink"
@@ -328,7 +335,7 @@ def _stored(
     queries: int,
     failing: int,
 ) -> Run:
-    """The moved failures, which lie in `parts`, as a run of its own: the same seeds, nothing judged
+    """The moved failures, which lie in `parts`, as a new run: the same seeds, nothing judged
     yet."""
     facts = [name for name in FINDINGS if name != "image"]
     # kept while images came and went, they would leave gaps in memory that nothing fits into

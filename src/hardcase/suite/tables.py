@@ -70,7 +70,7 @@ def said(cell: Cell) -> str:
 
 
 def page(outcome: Outcome, folder: Path, command: str) -> str:
-    """The whole page; `command` is what makes it again. Figures are read from `folder`."""
+    """The complete page; `command` writes it again. Figures are read from `folder`."""
     from hardcase.report.page import render
 
     figures = [

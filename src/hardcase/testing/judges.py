@@ -66,7 +66,7 @@ def _answers(judge: Judge, pairs: ImagePairs) -> list[Answer]:
 
 
 def _compare(
-    first: Sequence[Answer], found: Sequence[Answer], rows: Int[Tensor, " m"], when: str
+    first: Sequence[Answer], again: Sequence[Answer], rows: Int[Tensor, " m"], when: str
 ) -> None:
-    for row, answer in zip(rows.tolist(), found, strict=True):
+    for row, answer in zip(rows.tolist(), again, strict=True):
         assert first[row] == answer, f"image {row} is {first[row]}, and {answer} {when}"

@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from hardcase import tensors
-from hardcase.campaign.loop import enter, run_shard
+from hardcase.campaign.loop import encode_images, run_shard
 from hardcase.campaign.record import Campaign, Counts, Shard, limits, overlay, parse_keep
 from hardcase.randomness import Rng
 from hardcase.registry import Part
@@ -187,21 +187,23 @@ def check_distances(trial: MethodTrial) -> None:
     """Stored distances are those of the stored image (or code), and the space allows them."""
     method = trial.method
     images = trial.images
-    found = trial.plain.findings
-    origin = enter(Campaign(subject=toy_subject(), method=method), images).take(found.seed)
+    findings = trial.plain.findings
+    origin = encode_images(Campaign(subject=toy_subject(), method=method), images).take(
+        findings.seed
+    )
     space = method.space
     if space.keeps_code:  # a code is stored as it is
-        z = found.code.reshape(-1, *origin.z.shape[1:])
+        z = findings.code.reshape(-1, *origin.z.shape[1:])
         slack = 1e-3
         open_range = torch.ones(len(z))
     else:
-        z = from_bytes(found.x)
+        z = from_bytes(findings.x)
         slack = 1e-4 + 0.5 / 255 * flat(z).shape[1] ** 0.5  # how far 8 bits may move an image
         # a pixel at its limit does not tell how far a code went
         wide = bool((space.project(z + 2, origin) > 1).any())
         open_range = ((flat(z) > 0) & (flat(z) < 1)).all(1) | (not wide)
     again = space.distance(z, origin)
-    worst = max([0.0, *(again - found.distance).abs().tolist()])
+    worst = max([0.0, *(again - findings.distance).abs().tolist()])
     assert worst <= slack, (
         f"a stored distance is off by {worst:.3g} from that between the stored image and the data"
         " set's own seed: were images edited in place, or does the distance not measure from its"
@@ -224,10 +226,10 @@ def check_neighbours(trial: MethodTrial) -> None:
     for order in ([4, 2, 0], [1]):
         part = trial.search(images=images.take(torch.tensor(order))).findings
         for place, seed in enumerate(order):
-            alone, beside_others = (
-                _of(found, row) for found, row in ((part, place), (together, seed))
+            alone, together_findings = (
+                _of(findings, row) for findings, row in ((part, place), (together, seed))
             )
-            assert _same(alone, beside_others), (
+            assert _same(alone, together_findings), (
                 f"seed {seed} fails otherwise beside images {order} than beside all five: draw by"
                 " rng.normal(rows, shape) with the rows of the candidates, and let no row see"
                 " another"
@@ -236,14 +238,14 @@ def check_neighbours(trial: MethodTrial) -> None:
 
 def check_deterministic(trial: MethodTrial) -> None:
     """Same seed, same failures, byte for byte, whatever the batch size."""
-    one = trial.plain.findings
-    two = trial.search().findings
+    first = trial.plain.findings
+    second = trial.search().findings
     small = trial.search(batch=16).findings
-    assert _same(one, two), (
+    assert _same(first, second), (
         "two runs with one seed differ: is there randomness that does not come from `rng`, or"
         " memory that outlives a run?"
     )
-    assert _same(one, small), "findings depend on the batch size: does a row see its neighbours?"
+    assert _same(first, small), "failures depend on the batch size: does a row see its neighbours?"
 
 
 def check_changes_nothing(trial: MethodTrial) -> None:
@@ -285,7 +287,7 @@ def check_seed_counts(trial: MethodTrial) -> None:
             f"of {count} images, {int((shard.counts.queries == 0).sum())} were never evaluated"
         )
         assert set(shard.findings.seed.tolist()) <= set(range(count)), (
-            "a finding names a seed that does not exist"
+            "a failure names an image that does not exist"
         )
 
 
@@ -301,7 +303,7 @@ def check_resumable_state(trial: MethodTrial) -> None:
     method = trial.make()
     saved = trial.search(replace(method, search=_Saving(method.search))).findings
     assert _same(trial.plain.findings, saved), (
-        "findings change when the state is saved and loaded between steps: what a search remembers "
+        "failures change when the state is saved and loaded between steps: what a search remembers "
         "belongs in its state, not in itself"
     )
 
@@ -322,7 +324,7 @@ CHECKS = (
 
 
 def check_method(
-    theirs: Method | Make | Part, peers: tuple[Model, ...] = (), some: Some = toy_images
+    theirs: Method | Make | Part, peers: tuple[Model, ...] = (), images: Some = toy_images
 ) -> None:
     """All laws of a method, on images and a model small enough to know every answer.
 
@@ -331,7 +333,7 @@ def check_method(
             the toy world with the options that its decorator calls ``toy``; a built method; or a
             function that builds it afresh.
         peers: Second networks, for methods that compare; they must name the toy's four classes.
-        some: So many images; for methods that need other seeds than the toy images of 8x8 pixels.
+        images: So many images; for methods that need other seeds than the toy images of 8x8 pixels.
 
     Raises:
         AssertionError: With the law that is broken, and what to look at.
@@ -344,14 +346,14 @@ def check_method(
     if isinstance(theirs, Part):
         world = toy_world()
         peers = world.peers(theirs)
-        some = world.seeds(theirs)
+        images = world.seeds(theirs)
         make: Make = partial(toy_method, theirs)
     elif isinstance(theirs, Method):
         built = theirs
         make = lambda: built  # noqa: E731 - a recipe without arguments
     else:
         make = theirs
-    trial = MethodTrial(make, peers, some)
+    trial = MethodTrial(make, peers, images)
     for check in CHECKS:
         check(trial)
 
@@ -432,14 +434,16 @@ class _Watching:
         )
 
 
-def _of(found: Findings, seed: int) -> Findings:
+def _of(findings: Findings, seed: int) -> Findings:
     """The failures of one seed, without its number."""
-    of_seed = found.take((found.seed == seed).nonzero().squeeze(1))
+    of_seed = findings.take((findings.seed == seed).nonzero().squeeze(1))
     return replace(of_seed, seed=torch.zeros_like(of_seed.seed))
 
 
-def _same(one: Findings, two: Findings) -> bool:
-    return all(torch.equal(getattr(one, f.name), getattr(two, f.name)) for f in fields(Findings))
+def _same(first: Findings, second: Findings) -> bool:
+    return all(
+        torch.equal(getattr(first, f.name), getattr(second, f.name)) for f in fields(Findings)
+    )
 
 
 def _digest(seeds: Seeds) -> str:

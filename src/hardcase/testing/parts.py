@@ -69,7 +69,7 @@ def check_space(space: Space, *, images: Images | None = None, tolerance: float 
     assert worst <= tolerance, f"decode(encode(x)) is off by {worst:.3g}"
     distance = space.distance(z, seeds)
     assert distance.shape == (len(z),), f"distances have the shape {tuple(distance.shape)}"
-    assert bool((distance.abs() < 1e-6).all()), "a seed is not at distance 0 of itself"
+    assert bool((distance.abs() < 1e-6).all()), "an image is not at distance 0 of itself"
     code = z.clone()
     moved = z + torch.randn(z.shape, generator=stream(1, "check"))
     before = moved.clone()
@@ -147,8 +147,8 @@ def check_pull(
     x = x.clone().requires_grad_()
     score = pull(replace(evaluate(x, rows), targets=targets))
     assert score.shape == (len(x),), f"scores have the shape {tuple(score.shape)} for {len(x)} rows"
-    (slope,) = torch.autograd.grad(score.sum(), x)
-    assert bool(slope.isfinite().all()), "a gradient is not finite"
+    (gradient,) = torch.autograd.grad(score.sum(), x)
+    assert bool(gradient.isfinite().all()), "a gradient is not finite"
     for row in torch.split(rows, 1):
         alone = pull(
             replace(
@@ -158,13 +158,15 @@ def check_pull(
         assert torch.allclose(alone, score[row], rtol=1e-4, atol=1e-5), (
             f"row {int(row)} scores differently beside others"
         )
-    _climbs(lambda moved: pull(replace(evaluate(moved, rows), targets=targets)), x.detach(), slope)
+    _climbs(
+        lambda moved: pull(replace(evaluate(moved, rows), targets=targets)), x.detach(), gradient
+    )
 
 
-def _climbs(score: Callable[[Tensor], Tensor], x: Tensor, slope: Tensor) -> None:
+def _climbs(score: Callable[[Tensor], Tensor], x: Tensor, gradient: Tensor) -> None:
     """Some step along the gradient raises the score of every row that has one."""
-    length = slope.flatten(1).norm(dim=1)
-    unit = slope / length.clamp_min(1e-12).reshape(-1, *[1] * (x.ndim - 1))
+    length = gradient.flatten(1).norm(dim=1)
+    unit = gradient / length.clamp_min(1e-12).reshape(-1, *[1] * (x.ndim - 1))
     with torch.no_grad():
         gains = torch.stack(
             [score(x + size * unit) - score(x) for size in (1e-1, 1e-2, 1e-3, 1e-4)]

@@ -24,7 +24,7 @@ from torch import nn
 from hardcase.cache import cache_folder, regular, write_atomically
 from hardcase.data.sources import check_labels
 from hardcase.environment import VERSION
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.tensors import digest, digest_tensors
 from hardcase.types import Images
 
@@ -109,7 +109,7 @@ class TrainingRecipe:
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1 or not self.lr > 0:
             settings = f"epochs {self.epochs}, batch {self.batch}, lr {self.lr}"
-            raise Problem(
+            raise HardcaseError(
                 "training needs at least one epoch, a batch of one and a positive rate; "
                 f"given: {settings}."
             )
@@ -186,18 +186,18 @@ def geometry(train: Images, test: Images) -> tuple[int, int, int]:
     _, channels, height, width = train.x.shape
     if height != width or train.x.shape[1:] != test.x.shape[1:]:
         shapes = f"{tuple(train.x.shape[1:])} for training, {tuple(test.x.shape[1:])} for measuring"
-        raise Problem(
+        raise HardcaseError(
             f"images must be square and alike; {train.name} has {shapes} (channels, height, width)."
         )
     if train.classes != test.classes:
-        raise Problem(
+        raise HardcaseError(
             f"{train.name} names {len(train.classes)} classes for training, {len(test.classes)}"
             " others for measuring."
         )
     for part in (train, test):
         check_labels(part, f"the {part.split} split of {part.name}")
     if bool((train.y == train.y[0]).all()):
-        raise Problem(
+        raise HardcaseError(
             f"the {train.split} split of {train.name} holds a single class.",
             "There is nothing to tell apart.",
         )
@@ -317,7 +317,7 @@ def fitted_network(
             measure=measured,
             measured_on=measured_on,
         )
-    except Problem as problem:
+    except HardcaseError as problem:
         if not isinstance(problem.__cause__, OSError):  # else a full disk: it was learned well
             shutil.rmtree(unfinished, ignore_errors=True)
         raise
@@ -351,14 +351,14 @@ def load_card(
     """
     card = read_card(folder)
     if card["kind"] != kind:
-        raise Problem(f"{folder / CARD} describes a {card['kind']}, not a {kind}.")
+        raise HardcaseError(f"{folder / CARD} describes a {card['kind']}, not a {kind}.")
     if config is not None and card["configuration"] != _plain(config):
         raise _spoiled(
             folder / CARD,
             "it describes another configuration than the one its folder is named after",
         )
     if data is not None and card["data"] != data:
-        raise Problem(
+        raise HardcaseError(
             f"{folder} was trained on other data: its card says {card['data']}, asked for is"
             f" {data}.",
             "What a network learned elsewhere says little about these images.",
@@ -366,7 +366,7 @@ def load_card(
         )
     try:
         net = build(card["configuration"])
-    except Problem:
+    except HardcaseError:
         raise
     except Exception as error:  # anything can stand in a card that others wrote
         raise _spoiled(
@@ -376,7 +376,7 @@ def load_card(
     net.eval()
     if measure is not None and card.get("measured_on") != measured_on:
         card = {**card, "measured_on": measured_on, **_plain(measure(net))}
-        with suppress(Problem):
+        with suppress(HardcaseError):
             write_atomically(folder / CARD, _text(card))
     return net, card
 
@@ -388,7 +388,9 @@ def read_card(folder: Path) -> Card:
         card = json.loads(regular(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         if not (folder / WEIGHTS).exists():
-            raise Problem(f"there is no trained network in {folder}: {CARD} is missing.") from None
+            raise HardcaseError(
+                f"there is no trained network in {folder}: {CARD} is missing."
+            ) from None
         raise _spoiled(path, "it is missing") from error
     except (OSError, ValueError, RecursionError) as error:
         raise _spoiled(path, str(error)) from error
@@ -463,15 +465,15 @@ def _text(card: Card) -> bytes:
     return (json.dumps(sealed, indent=2, sort_keys=True) + "\n").encode()
 
 
-def _spoiled(path: Path, why: str) -> Problem:
-    return Problem(
+def _spoiled(path: Path, why: str) -> HardcaseError:
+    return HardcaseError(
         f"{path} cannot be used: {why}.",
         fix=f"delete {CARD} and {WEIGHTS} in {path.parent}, then train again",
     )
 
 
-def _unwritable(path: Path, error: OSError) -> Problem:
-    return Problem(
+def _unwritable(path: Path, error: OSError) -> HardcaseError:
+    return HardcaseError(
         f"cannot write {path}: {error.strerror or error}.",
         fix="free some space, or name a writable folder: HARDCASE_CACHE=/another/folder",
     )

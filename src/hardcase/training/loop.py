@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.imaging.blur import stroke_width
 from hardcase.imaging.resample import affine
 from hardcase.randomness import named_randomness, stream
@@ -51,13 +51,13 @@ def crop(x: Float[Tensor, "m c h w"], reach: int, rng: torch.Generator) -> Float
 
 
 def flip(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
-    """Every other image, by chance, seen in a mirror."""
+    """Every image mirrored with a chance of one half."""
     mirrored = torch.rand(len(x), 1, 1, 1, generator=rng, device=x.device) < 0.5
     return torch.where(mirrored, x.flip(3), x)
 
 
-class Dice:
-    """Numbers between 0 and 1, one an image, shaped to broadcast over images."""
+class RowSampler:
+    """Random numbers between 0 and 1, a number per image, shaped to broadcast over images."""
 
     def __init__(self, count: int, rng: torch.Generator) -> None:
         self.count = count
@@ -102,8 +102,8 @@ GENTLE = Bend(turn=8, stretch=0.08, shear=0.1, move=0.04, wave=0.02)
 def bend(
     x: Float[Tensor, "m c h w"], rng: torch.Generator, how: Bend = USUAL
 ) -> Float[Tensor, "m c h w"]:
-    """Every image under its own random affine map and smooth displacement, edges repeated."""
-    dice = Dice(len(x), rng)
+    """Every image under a separate random affine map and smooth displacement, edges repeated."""
+    dice = RowSampler(len(x), rng)
     count = len(x)
     angle = math.radians(how.turn) * _both(dice)
     scale = torch.exp(how.stretch * (2 * dice.uniform(count, 2, 1) - 1))
@@ -116,7 +116,7 @@ def bend(
     return affine(x, maps, outside="border", waves=waves)
 
 
-def _both(dice: Dice) -> Float[Tensor, " m"]:
+def _both(dice: RowSampler) -> Float[Tensor, " m"]:
     return 2 * dice().flatten() - 1
 
 
@@ -135,13 +135,13 @@ def _crop_flip(x: Tensor, rng: torch.Generator) -> Tensor:
 def _bend_flip(x: Tensor, rng: torch.Generator) -> Tensor:
     """Bent a little, mirrored, and in more or less light."""
     x = flip(bend(x, rng, GENTLE), rng)
-    return (x * Dice(len(x), rng)(0.7, 1.3)).clamp(0, 1)
+    return (x * RowSampler(len(x), rng)(0.7, 1.3)).clamp(0, 1)
 
 
 def _handwriting(x: Tensor, rng: torch.Generator) -> Tensor:
     """Bent as another hand would write it, with thicker or thinner, fainter or stronger strokes."""
     x = bend(x, rng)
-    dice = Dice(len(x), rng)
+    dice = RowSampler(len(x), rng)
     way = dice()
     x = stroke_width(x, thicker=(way < 0.2) * dice(), thinner=(way > 0.8) * dice())
     return x * dice(0.5, 1.0)
@@ -184,7 +184,7 @@ def _refuse_too_large(net: nn.Module, name: str, place: torch.device) -> None:
     needed = 16 * sum(weight.numel() for weight in net.parameters())
     free = free_memory(place)
     if free is not None and needed > free:
-        raise Problem(
+        raise HardcaseError(
             f"training {name} takes at least {needed / 2**30:.1f} GB for its weights alone;"
             f" {free / 2**30:.1f} GB are free on {place}.",
             "The images are too large for this network.",
@@ -232,7 +232,7 @@ def fit(
     """Train `net` in place and leave it on `device`, in eval mode; `how` goes to `train`.
 
     On a CPU the same seed gives the same bytes (with the same number of threads: sums are taken in
-    another order with another one). A network that has learned nothing is a `Problem`.
+    another order with another one). A network that has learned nothing is a `HardcaseError`.
     """
     place = torch.device(device)
     _refuse_too_large(net, name, place)
@@ -272,7 +272,7 @@ def train_adversarially(
     half: bool = False,
     **how: Any,
 ) -> History:
-    """Train networks against each other: on every batch each player takes one step, in order; `how`
+    """Train networks against each other: on every batch each player takes a step, in order; `how`
     goes to `train`.
 
     The first player's loss is reported. With `half`, losses are computed in bfloat16 on a GPU.
@@ -495,7 +495,7 @@ def _refuse_constant(net: nn.Module, goal: Goal, x: Tensor, y: Tensor) -> None:
     with torch.no_grad():
         answer = goal.answer(net, from_bytes(x), y).float()
     if bool((x != x[:1]).any()) and float((answer.amax(0) - answer.amin(0)).max()) < 1e-6:
-        raise Problem(
+        raise HardcaseError(
             f"the trained network gives one and the same answer for {len(x)} different images.",
             "It has learned nothing, or its units have died; nothing was kept.",
             fix="a smaller learning rate, more epochs, or check that images differ between classes",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hardcase.cache import write_atomically
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.training.cards import TrainingProgress, patience
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def refuse_long(seconds: float, what: str) -> None:
     """Refuse a training that nobody asked for and that takes longer than there is patience."""
     limit = patience.get()
     if seconds > limit:
-        raise Problem(
+        raise HardcaseError(
             f"training {what} would take about {minutes(seconds)} here.",
             f"Nobody asked for it, and at most {minutes(limit)} are spent on that.",
             fix=INSTEAD,
@@ -95,9 +95,9 @@ class Monitor:
         seconds = min(pace * (steps - self.step), self.most)
         refuse_long(seconds, self.what)
         if seconds > LONG:
-            self.say(loss, f"takes about {minutes(seconds)}; it is trained once")
+            self.report(loss, f"takes about {minutes(seconds)}; it is trained once")
 
-    def say(self, loss: float, warning: str = "") -> None:
+    def report(self, loss: float, warning: str = "") -> None:
         """Tell whoever watches where the training stands."""
         if self.progress is not None:
             steps = self.epochs * self.inside
@@ -120,7 +120,7 @@ class Monitor:
     def _report(self, recent: list[float], ended: bool) -> None:
         wrong = [value for value in recent if not math.isfinite(value)]
         if wrong:
-            raise Problem(
+            raise HardcaseError(
                 f"the loss became {wrong[0]} by step {self.step}.",
                 "Weights that are not numbers answer nothing; nothing was kept.",
                 fix="a smaller learning rate; and look for images or labels that are not numbers",
@@ -131,7 +131,7 @@ class Monitor:
             warning = self._learned()
             self.means.append(sum(self.epoch) / len(self.epoch))
             self.epoch.clear()
-        self.say(sum(recent) / len(recent), warning)
+        self.report(sum(recent) / len(recent), warning)
 
     def _learned(self) -> str:
         """After the first and the last epoch: was anything learned?"""
@@ -241,7 +241,7 @@ class Checkpoints:
 
     def _say(self, text: str) -> None:
         _log.info("%s: %s", self.monitor.what, text)
-        self.monitor.say(float("nan"), text)
+        self.monitor.report(float("nan"), text)
 
 
 def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:

@@ -74,15 +74,15 @@ def people_said(people: Mapping[str, Any]) -> str:
     )
 
 
-def _asked_in_words(asked: Mapping[str, Any]) -> str:
+def _asked_in_words(drawn: Mapping[str, Any]) -> str:
     """By how many people, and how the images were chosen, if they were by what was seen."""
-    if not asked.get("answers"):
-        return f"; {asked['left_out']} answers do not count" if asked.get("left_out") else ""
-    people = asked["people"]
+    if not drawn.get("answers"):
+        return f"; {drawn['left_out']} answers do not count" if drawn.get("left_out") else ""
+    people = drawn["people"]
     who = "one person" if people == 1 else f"{people} people"
     return (
-        f"; {asked['answers']} answers by {who}, images drawn with known chances:"
-        f" {'; '.join(asked['chosen'])}; {asked['checks_passed']} of {asked['checks']} check images"
+        f"; {drawn['answers']} answers by {who}, images drawn with known chances:"
+        f" {'; '.join(drawn['chosen'])}; {drawn['checks_passed']} of {drawn['checks']} check images"
         " named rightly"
     )
 

@@ -75,22 +75,22 @@ def accuracy_sentence(accuracy: Mapping[str, Any]) -> str:
     return f"Expected accuracy in the field: {rate(accuracy)}; on labelled images {unmodified}."
 
 
-def _found(one: Mapping[str, Any]) -> str:
-    width, low, high = (_amount(one[key]) for key in ("width", "low", "high"))
-    unit = f" {one['unit']}".rstrip()
-    return f"{one['condition']}: {width}{unit} on average ({low} to {high})."
+def _found(row: Mapping[str, Any]) -> str:
+    width, low, high = (_amount(row[key]) for key in ("width", "low", "high"))
+    unit = f" {row['unit']}".rstrip()
+    return f"{row['condition']}: {width}{unit} on average ({low} to {high})."
 
 
-def _detectable(one: Mapping[str, Any]) -> str:
-    if one["detectable"] is None:
-        return f"{one['condition']} at no width"
-    return f"{one['condition']} {_amount(one['detectable'])} {one['unit']}".rstrip()
+def _detectable(row: Mapping[str, Any]) -> str:
+    if row["detectable"] is None:
+        return f"{row['condition']} at no width"
+    return f"{row['condition']} {_amount(row['detectable'])} {row['unit']}".rstrip()
 
 
 def _equal(conditions: Sequence[Mapping[str, Any]]) -> list[str]:
     sentences = []
-    for one in conditions:
-        for names in one["instead"]:
+    for row in conditions:
+        for names in row["instead"]:
             sentences.append(f"{', '.join(names)} explain the field as well.")
     return list(dict.fromkeys(sentences))
 

@@ -62,24 +62,28 @@ def conditions_line(record: Mapping[str, Any]) -> str:
 
 
 def rate_line(
-    name: str, found: LimitDecision, images: int, record: Mapping[str, Any] | None = None
+    name: str, decision: LimitDecision, images: int, record: Mapping[str, Any] | None = None
 ) -> str:
     """Return one line about a rate and its limit."""
     under = "" if record is None else f" under {conditions_name(record)}"
-    figure = f"{percent(found.value)} ({span(found.low, found.high)})" if images else "not known"
-    return f"{name} {figure}, limit {limit_words(found.limit)}{under}, {images:,} images"
+    figure = (
+        f"{percent(decision.value)} ({span(decision.low, decision.high)})"
+        if images
+        else "not known"
+    )
+    return f"{name} {figure}, limit {limit_words(decision.limit)}{under}, {images:,} images"
 
 
 def difference_line(
-    what: str, found: LimitDecision, rates: PairedRates, record: Mapping[str, Any]
+    what: str, decision: LimitDecision, rates: PairedRates, record: Mapping[str, Any]
 ) -> str:
     """Return one line about how much more often a model fails than another."""
-    bounds = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
+    bounds = f"{100 * decision.low:+.1f} to {100 * decision.high:+.1f}"
     under = f", under {conditions_name(record)}" if record else ""
     missing = f"; {rates.missing:,} images of the baseline are missing" if rates.missing else ""
     return (
         f"{what} {percent(rates.value)}, {rates.name} {percent(rates.other)}: difference"
-        f" {points(rates.value - rates.other)} ({bounds}), limit {points(found.limit)}{under},"
+        f" {points(rates.value - rates.other)} ({bounds}), limit {points(decision.limit)}{under},"
         f" {rates.images:,} common images{missing}"
     )
 
@@ -92,13 +96,13 @@ def ties_line(least: Vector, most: Vector) -> str:
     return f"a model without ties: on {tied:,} images the label shares the largest output"
 
 
-def counted_line(name: str, found: LimitDecision, least: int, most: int, total: int) -> str:
+def counted_line(name: str, decided: LimitDecision, least: int, most: int, total: int) -> str:
     """Return one line about a share of the searched images."""
     unsure = f", with {most - least:,} unsure ones {percent(most / total)}" if most > least else ""
     value = percent(least / total) if total else "not known"
     return (
-        f"{name}: {least:,} of {total:,} searched images = {value} ({span(found.low, found.high)})"
-        f"{unsure}, limit {limit_words(found.limit)}"
+        f"{name}: {least:,} of {total:,} searched images = {value}"
+        f" ({span(decided.low, decided.high)}){unsure}, limit {limit_words(decided.limit)}"
     )
 
 

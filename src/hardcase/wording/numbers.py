@@ -30,14 +30,14 @@ def span(low: float, high: float) -> str:
     return f"{_digits(100 * low)} to {_digits(100 * high)}"
 
 
-def rate(found: Mapping[str, Any]) -> str:
+def rate(record: Mapping[str, Any]) -> str:
     """Return a rate with its interval.
 
     Example:
         >>> rate({"value": 0.024, "low": 0.017, "high": 0.033})
         '2.4 % (1.7 to 3.3)'
     """
-    return f"{percent(found['value'])} ({span(found['low'], found['high'])})"
+    return f"{percent(record['value'])} ({span(record['low'], record['high'])})"
 
 
 def points(share: float) -> str:
@@ -45,11 +45,11 @@ def points(share: float) -> str:
     return f"{100 * share:+.1f} pp"
 
 
-def difference(found: Mapping[str, Any]) -> str:
+def difference(record: Mapping[str, Any]) -> str:
     """Return a difference of rates with its interval.
 
     Example:
         >>> difference({"value": -0.0135, "low": -0.0219, "high": -0.0056})
         '-1.4 pp (-2.2 to -0.6)'
     """
-    return f"{points(found['value'])} ({100 * found['low']:+.1f} to {100 * found['high']:+.1f})"
+    return f"{points(record['value'])} ({100 * record['low']:+.1f} to {100 * record['high']:+.1f})"

@@ -90,10 +90,8 @@ def _line(name: str, before: str, after: str, change: str) -> str:
 
 
 def _primary(proof: Mapping[str, Any]) -> Mapping[str, Any]:
-    row_found: Mapping[str, Any] = next(
-        row for row in proof["rows"] if row["name"] == "failure rate"
-    )
-    return row_found
+    primary: Mapping[str, Any] = next(row for row in proof["rows"] if row["name"] == "failure rate")
+    return primary
 
 
 def _change(row: Mapping[str, Any]) -> str:

@@ -69,7 +69,7 @@ def decide(record: Mapping[str, Any], checks: Sequence[LimitOutcome] = ()) -> De
     if not checks:
         return _measured(record, model)
     order = ("fail", "inconclusive", "pass")
-    first = min(checks, key=lambda one: order.index(one.outcome))
+    first = min(checks, key=lambda check: order.index(check.outcome))
     sentence = _sentence(record, model, first)
     if first.outcome == "inconclusive" and first.decide:
         sentence += f". To decide: {first.decide}"

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators import quality
 from hardcase.methods.generative import argus_adaptive
 from hardcase.randomness import Rng
@@ -182,7 +182,7 @@ def _interpolations(one: _Trial) -> tuple[list[list[Cell]], list[str]]:
         bench.say(f"{one.name}: mix {mix}, trained jointly")
         try:
             own = jointly(one.here, mix)
-        except Problem as problem:
+        except HardcaseError as problem:
             head: list[Cell] = [one.name, f"ARGUS {mix}: collapsed in training"]
             rows.append([*head, *[""] * (len(COLUMNS) - len(head))])
             notes.append(f"ARGUS {mix}: {problem.what}")
@@ -305,7 +305,7 @@ def ablation(bench: Bench) -> Outcome:
     for label, make in variants.items():
         try:
             own = make()
-        except Problem as problem:
+        except HardcaseError as problem:
             head: list[Cell] = [name, f"{label}, mix {mix}: collapsed in training"]
             rows.append([*head, *[""] * (len(COLUMNS) - len(head))])
             notes.append(f"{label}: {problem.what}")
@@ -348,7 +348,7 @@ def retraining(bench: Bench) -> Outcome:
         bench.say(f"ARGUS {mix}")
         try:
             own = jointly(here, mix)
-        except Problem as problem:
+        except HardcaseError as problem:
             notes.append(f"ARGUS {mix}: {problem.what}")
             continue
         notes.append(own.note)

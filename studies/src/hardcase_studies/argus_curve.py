@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators.quality import measure
 from hardcase.generators.vqvae import Codebook, VqVae, healthy, reconstruct
 from hardcase.models.subject import Subject
@@ -92,7 +92,7 @@ def run(bench: Bench) -> Outcome:
             continue
         try:
             cells = [_cell(bench, here, networks, name, mix, make) for mix in mixes]
-        except Problem as problem:
+        except HardcaseError as problem:
             notes.append(f"{name}: {problem.what}")
             continue
         for place, network in enumerate(networks):

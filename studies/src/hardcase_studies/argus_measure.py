@@ -18,7 +18,7 @@ from torch import Tensor
 from hardcase.campaign.in_memory import on_cpu
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits, overlay, parse_keep
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges import panel
 from hardcase.judges.held_out import KNOWN
 from hardcase.judges.judge import TrainedJudge
@@ -161,14 +161,14 @@ def admit(judge: TrainedJudge, subjects: Sequence[Subject], seeds: Sequence[Imag
     own = {Subject(net).hash for net in judge.panel.networks} | set(judge.card["members"].values())
     for subject in subjects:
         if subject.hash in own:
-            raise Problem(
+            raise HardcaseError(
                 f"{subject.name} is one of the judge's own networks.", "It would accept its own mistakes.",
                 fix="another network, or --set judge=false",
             )  # fmt: skip
     x = torch.cat([images.x for images in seeds])
     known = int(torch.isin(fingerprints(x), judge.panel.learned.cpu()).sum())
     if known > KNOWN * len(x):
-        raise Problem(
+        raise HardcaseError(
             f"the judge has learned from {known} of the {len(x)} originals.",
             fix="--set judge=false",
         )

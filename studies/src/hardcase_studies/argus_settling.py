@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.suite.tables import Cell, Outcome, Table
@@ -62,7 +62,7 @@ def run(bench: Bench) -> Outcome:
         bench.say(f"{name}, mix {mix}")
         try:
             own = make()
-        except Problem as problem:
+        except HardcaseError as problem:
             notes.append(f"{name}, mix {mix:g}: {problem.what}")
             continue
         spots.append(_spot(own, name, mix, images, networks, bench))

@@ -10,8 +10,8 @@ import typer
 
 from hardcase.cache import free, write_atomically
 from hardcase.cli import insight, options as o
-from hardcase.cli.options import as_json, console, grid, opened, shown, tell
-from hardcase.errors import Problem, choice
+from hardcase.cli.options import as_json, console, grid, opened, print_line, shown
+from hardcase.errors import HardcaseError, choice
 
 if TYPE_CHECKING:
     from hardcase.config import Config
@@ -32,7 +32,7 @@ def show_outcome(outcome: Outcome) -> None:
         for text in table.notes:
             screen.print(f"  {text}")
     for figure in outcome.figures:
-        tell(f"figure {figure}")
+        print_line(f"figure {figure}")
 
 
 def _bench(flags: o.Flags, name: str, data: str, options: Mapping[str, Any], **sizes: Any) -> Bench:
@@ -46,7 +46,7 @@ def _bench(flags: o.Flags, name: str, data: str, options: Mapping[str, Any], **s
         seed=flags.seed or 0,
         device=flags.place,
         options=assign(dict(options), flags.settings or []),
-        say=flags.say,
+        say=flags.log,
         **sizes,
     )
 
@@ -54,10 +54,10 @@ def _bench(flags: o.Flags, name: str, data: str, options: Mapping[str, Any], **s
 def _tell(outcome: Outcome, page: Path, flags: o.Flags, where: str) -> None:
     """Print a written outcome: the numbers for scripts, or the tables and where they are."""
     if flags.json:
-        tell(page.with_name("results.json").read_text(encoding="utf-8").rstrip())
+        print_line(page.with_name("results.json").read_text(encoding="utf-8").rstrip())
         return
     show_outcome(outcome)
-    tell(where)
+    print_line(where)
 
 
 @o.takes(
@@ -91,7 +91,7 @@ def escape(
         as_json({"folder": str(folder), **escape.as_json(told)})
         return
     _show(told)
-    tell(f"written to {shown(page)}")
+    print_line(f"written to {shown(page)}")
 
 
 def _measured(
@@ -103,20 +103,20 @@ def _measured(
     from hardcase_studies import escape
     from hardcase_studies.escape import Escaped
 
-    flags.say(f"preparing {config.model.name} and its generator")
+    flags.log(f"preparing {config.model.name} and its generator")
     context = Context(config)
     ready = context.campaign
     images = context.seeds.images()
     search = ready.method.search
     check(ready.subject, images, allow_low_accuracy=config.allow_low_accuracy)
     codes = search.codes if isinstance(search, Crossing) else None
-    flags.say(f"walking out of {len(images)} images")
+    flags.log(f"walking out of {len(images)} images")
     method = escape.ways_out(ready.method.space, codes, walks=walks)
     measured = escape.measure(ready.subject, method, images, seed=config.seed)
     confused = escape.confusion(ready.subject, context.test)
     null = []
     for spec in clean:
-        flags.say(f"walking out of the same images on {spec}")
+        flags.log(f"walking out of the same images on {spec}")
         other = context.model(spec)
         null.append(escape.measure(other, method, images, seed=config.seed)[0])
     told = Escaped.of(measured, confused, escape.floor(ready.subject, context.test), null)
@@ -152,7 +152,7 @@ def _show(told: Escaped) -> None:
         rows.append([names, pair.rate, middle, confused, word(pair.suspicious)])
     columns = ["from → to", "ways out", MEDIAN, "confused in the test set", "suspicious"]
     console().print(grid("class pairs, suspicious ones first", columns, rows))
-    tell(answer(told, ranked))
+    print_line(answer(told, ranked))
 
 
 @o.takes("seed", "device", "settings", "out", *o.SAYS)
@@ -240,7 +240,7 @@ def reproduce(
     from hardcase_studies import REPEATED, STUDIES, reruns
 
     if repeats is not None and name in STUDIES and name not in REPEATED:
-        raise Problem(
+        raise HardcaseError(
             f"{name} runs once: it has nothing that --repeats {repeats} would repeat.",
             "Its intervals are over images or trainings of its own.",
             fix=f"hardcase reproduce {name} --seed N, once for each N",
@@ -273,7 +273,7 @@ def _tell_rerun(name: str, rerun: Rerun, flags: o.Flags) -> NoReturn:
     else:
         if rows:
             console().print(grid("outside the prediction interval", columns, rows))
-        tell(f"{name} {rerun}")
+        print_line(f"{name} {rerun}")
     raise typer.Exit(0 if rerun.agrees else 1)
 
 
@@ -304,12 +304,12 @@ def yardstick(
     from hardcase_studies import yardstick_table as rows
 
     if action == "check":
-        tell(f"{what}: {len(rows.read(Path(what)).rows)} rows, all in order")
+        print_line(f"{what}: {len(rows.read(Path(what)).rows)} rows, all in order")
         return
     if action == "page":
         page = flags.out or Path(what).with_suffix(".html")
         write_atomically(page, rows.page(rows.read(Path(what))).encode())
-        tell(f"written to {shown(page)}")
+        print_line(f"written to {shown(page)}")
         return
     if action != "add":
         raise choice("action of yardstick", action, ("add", "check", "page"))
@@ -319,7 +319,7 @@ def yardstick(
     show_outcome(run(bench))
     old = rows.read(table) if table.exists() else rows.YardstickTable(schema=1)
     rows.write(table, rows.merged(old, rows.read(bench.out / "yardstick.json").rows))
-    tell(f"added to {shown(table)}; hardcase yardstick page {shown(table)} shows it")
+    print_line(f"added to {shown(table)}; hardcase yardstick page {shown(table)} shows it")
 
 
 @o.takes(
@@ -373,7 +373,7 @@ def rank(
     rows = [tuple(row.values()) for row in found["rows"][:first]]
     console().print(grid("", ("rank", "image", by, "answer"), rows))
     if labelled:
-        tell(f"APFD {found['apfd']:.3f} with {found['errors']} errors (0.5 by chance)")
+        print_line(f"APFD {found['apfd']:.3f} with {found['errors']} errors (0.5 by chance)")
 
 
 def _failures(near: Path | None) -> Any:

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase import statistics
-from hardcase.campaign.in_memory import Searched, search
+from hardcase.campaign.in_memory import SearchResult, search
 from hardcase.criteria.profile import Profile
 from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.dlfuzz import dlfuzz
@@ -283,8 +283,8 @@ def _slope(score: Float[Tensor, " m"], probe: Probe) -> Float[Tensor, " m"]:
     """The length of each row's gradient by its code; 1 where no gradient is asked for."""
     if not (score.requires_grad and probe.z.requires_grad):
         return torch.ones_like(score)
-    (slope,) = torch.autograd.grad(score.sum(), probe.z, retain_graph=True)
-    return length(flat(slope))
+    (gradient,) = torch.autograd.grad(score.sum(), probe.z, retain_graph=True)
+    return length(flat(gradient))
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +382,7 @@ def sweep_table(
     )
 
 
-def _measured(world: World, sizes: Sizes, done: Searched, spent: float) -> Trial:
+def _measured(world: World, sizes: Sizes, done: SearchResult, spent: float) -> Trial:
     here = world.lab
     profile = world.profile
     seeds = done.seeds
@@ -406,7 +406,7 @@ def _measured(world: World, sizes: Sizes, done: Searched, spent: float) -> Trial
     )
 
 
-def _kept(scorers: Sequence[Subject], done: Searched) -> float:
+def _kept(scorers: Sequence[Subject], done: SearchResult) -> float:
     """Seeds with a failing input on which every scorer sees the seed's label; NaN without scorers."""
     found = done.findings
     if not scorers:

@@ -33,7 +33,7 @@ from hardcase.conditions.declared import DECLARABLE, DeclaredRange
 from hardcase.corruptions import corrupt
 from hardcase.data.sources import load
 from hardcase.environment import arithmetic
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models import zoo
 from hardcase.models.subject import Subject
 from hardcase.randomness import keys_of, named_randomness, stream
@@ -429,7 +429,9 @@ def run(bench: Bench) -> Outcome:
     cells = [(recipe, number) for recipe in chosen for number in range(trainings)]
     part, _, parts = str(bench.options.get("part", "1/1")).partition("/")
     if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-        raise Problem(f"part={part}/{parts} is no part of a whole.", fix="--set 'part=\"1/4\"'")
+        raise HardcaseError(
+            f"part={part}/{parts} is no part of a whole.", fix="--set 'part=\"1/4\"'"
+        )
     train, test = load(bench.data, split="train"), load(bench.data, split="test")
     with arithmetic("strict", torch.device(bench.device).type):
         exam = Exam.of(test, bench)

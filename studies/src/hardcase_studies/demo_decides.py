@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hardcase.cache import free
 from hardcase.cli.main import main
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.results import Run
 from hardcase.suite.gate import decision_of
 from hardcase.suite.tables import Cell, Outcome, Table
@@ -89,7 +89,7 @@ def _demo(seed: int, folder: Path) -> Demo:
     with redirect_stdout(StringIO()):
         code = main(["demo", "--seed", str(seed), "--out", str(folder), "-q"])
     if code:
-        raise Problem(f"the demo with run seed {seed} ended with {code}.")
+        raise HardcaseError(f"the demo with run seed {seed} ended with {code}.")
     return Demo.read(folder)
 
 

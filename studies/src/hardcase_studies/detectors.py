@@ -24,7 +24,7 @@ from hardcase.claims.subjects import ClaimModel, Detections, average_precision, 
 from hardcase.conditions.box import condition_box
 from hardcase.conditions.declared import profile
 from hardcase.conditions.risk import measure_risk
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.appearance_search import natural_blackbox
 from hardcase.models.load import Loading
 from hardcase.objectives import with_witnesses
@@ -56,7 +56,7 @@ def run(bench: Bench) -> Outcome:
     usable = torch.stack([made(one, objects) for one in (family[0], witness)])
     seeds = largest_of_each(objects, usable.all(0))
     if not len(seeds):
-        raise Problem("subject and witness find no object of these images together.")
+        raise HardcaseError("subject and witness find no object of these images together.")
     claimed, both = (_images(objects, rows) for rows in (usable[0], usable.all(0)))
     bench.say(f"{family[0].name} makes claims about {claimed} images, {both} with the witness")
     wrong = absent_names(seeds, known)

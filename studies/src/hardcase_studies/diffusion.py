@@ -28,7 +28,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators.quality import Family, Settings, draw_samples, measure, measure_samples
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes, per_row
@@ -384,7 +384,9 @@ def edm(channels: int, size: int, classes: int, latent: int) -> Diffusion:
     `latent` is the width of the features of the largest picture: 22 million weights by default.
     """
     if size % 4:
-        raise Problem(f"a diffusion model halves its images twice; {size} is not a multiple of 4.")
+        raise HardcaseError(
+            f"a diffusion model halves its images twice; {size} is not a multiple of 4."
+        )
     widths = (latent, 5 * latent // 2, 5 * latent)
     denoiser = Denoiser(channels, classes, widths=widths, depth=2)
     return Diffusion(denoiser, shape=(channels, size, size), classes=classes)

@@ -24,7 +24,7 @@ from hardcase.campaign.in_memory import search, walk
 from hardcase.models.health import probabilities, usable
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.searches.boundary import Exits, Partners, lengths
+from hardcase.searches.boundary import BoundaryWalks, Partners, lengths
 from hardcase.statistics import Rate
 from hardcase.suite.tables import Cell, Outcome
 from hardcase.tensors import chunks, to_bytes
@@ -66,11 +66,11 @@ class Walks:
 
 
 def ways_out(space: Space, codes: Partners | None, *, walks: int = 10, halvings: int = 6) -> Method:
-    """Random walks out of a seed's class; see `Exits`."""
+    """Random walks out of a seed's class; see `BoundaryWalks`."""
     return Method(
         name="exits",
         space=space,
-        search=Exits(codes=codes, walks=walks, halvings=halvings),
+        search=BoundaryWalks(codes=codes, walks=walks, halvings=halvings),
         objective=Margin(),
         oracle=LeavesLabel(),
         until="budget",

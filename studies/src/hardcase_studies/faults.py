@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from hardcase.cache import make_folder, write_atomically
 from hardcase.campaign.in_memory import search
 from hardcase.data.sources import load
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.generators.adapters import Decoder
 from hardcase.generators.build import trained_generator
 from hardcase.generators.quality import Sampler
@@ -131,7 +131,7 @@ def lab(bench: Bench) -> Lab:
     drawn = digits[0].x.shape[1:] == (1, 28, 28)
     known = range(len(digits[0].classes))
     if first == second or not {first, second} <= set(known) or not (drawn or own):
-        raise Problem(
+        raise HardcaseError(
             "the eight faults are planted into two different classes of grey images of 28x28;"
             " into other data by a measure of your own.",
             fix="--data mnist5k, or --measure FILE.py:FUNCTION --set pair=0,1",
@@ -176,7 +176,7 @@ def _own_gap(images: Images, trait: Trait) -> Float[Tensor, " f"]:
     some = max(1, round(LOW * len(value)))
     gap = value[-some:].mean() - value[:some].mean()
     if float(gap) <= 0:
-        raise Problem(f"{trait.name} is the same in all images of {images.name}.")
+        raise HardcaseError(f"{trait.name} is the same in all images of {images.name}.")
     return gap[None].float()
 
 
@@ -258,7 +258,7 @@ def built(name: str, here: Lab, subject: Subject, settings: Mapping[str, Any]) -
     """A method of the catalogue in this world, which has no data set to load by name: with `SETTINGS`, and `settings` on top."""
     row = resolve("method", name)
     if row.facts.get("peers") == "quantised":
-        raise Problem(
+        raise HardcaseError(
             f"{name} compares networks; a fault of one network has nothing to compare with."
         )
     able: Mapping[str, Callable[[], Any]] = {
@@ -443,7 +443,7 @@ def _seeds(here: Lab, students: Sequence[Student], generated: Images, each: int)
         right &= probabilities(one.subject, generated.x).argmax(1) == generated.y
     rows = [(right & (generated.y == c)).nonzero().squeeze(1)[:each] for c in (0, 1)]
     if sum(map(len, rows)) < FEW:
-        raise Problem(
+        raise HardcaseError(
             f"only {sum(map(len, rows))} of {len(generated)} painted images are classified"
             " correctly by all networks.",
             fix="a generator trained longer: --set vae_epochs=30",

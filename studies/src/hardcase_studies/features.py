@@ -15,7 +15,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from hardcase.analysis.semantics import FEATURES, equal_noise, measured, moved, noticeable
-from hardcase.campaign.in_memory import Searched, search
+from hardcase.campaign.in_memory import SearchResult, search
 from hardcase.generators.adapters import Decoder
 from hardcase.generators.quality import Sampler, check_samples, verified_seeds
 from hardcase.methods.generative import feature_perturbation
@@ -161,7 +161,7 @@ def _pairs(classes: int) -> Sequence[tuple[int, int]]:
 
 
 @torch.no_grad()
-def _random_alike(here: Studio, seeds: Images, done: Searched, name: str, seed: int) -> Tensor:
+def _random_alike(here: Studio, seeds: Images, done: SearchResult, name: str, seed: int) -> Tensor:
     """For each finding, its seed after a random change of the same L2 distance *in the image*.
 
     Beside feature perturbation it is a random direction in the generator's activations, as long as makes the image differ so
@@ -273,12 +273,12 @@ def rq3(bench: Bench) -> Outcome:
     )  # fmt: skip
 
 
-def _distances(seeds: Images, done: Searched) -> tuple[Tensor, Tensor]:
+def _distances(seeds: Images, done: SearchResult) -> tuple[Tensor, Tensor]:
     change = (from_bytes(done.findings.x) - from_bytes(seeds.x[done.findings.seed])).flatten(1)
     return change.norm(dim=1), change.abs().amax(1) if len(change) else change.sum(1)
 
 
-def _kept(net: Subject, done: Searched) -> Bool[Tensor, " t"]:
+def _kept(net: Subject, done: SearchResult) -> Bool[Tensor, " t"]:
     found = done.findings
     return (
         probabilities(net, found.x).argmax(1) == found.expected

@@ -49,7 +49,7 @@ from hardcase.conditions.fitting.fit import fitted, prepared
 from hardcase.conditions.fitting.render import Candidate, Renderer
 from hardcase.corruptions import corrupt
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
 from hardcase.randomness import keys_of
@@ -436,7 +436,7 @@ def run(bench: Bench) -> Outcome:
     }
     wanted = bench.names("shifts", tuple(every))
     if unknown := [name for name in wanted if name not in every]:
-        raise Problem(f"no images of {unknown[0]} are known.", fix="--set usps=FILE.npz")
+        raise HardcaseError(f"no images of {unknown[0]} are known.", fix="--set usps=FILE.npz")
     shifts: Work = {name: every[name] for name in wanted}
     orders, repairs = _uses(bench)
     part, parts = map(int, str(bench.options.get("part", "0/1")).split("/"))
@@ -446,7 +446,7 @@ def run(bench: Bench) -> Outcome:
             bench.say(name)
             found[name] = bench.cell(name, measure, but=SIZES)
     if parts > 1:
-        raise Problem(
+        raise HardcaseError(
             f"part {part} of {parts} is kept in {bench.out}.", fix="the command without part"
         )
     trials = Trials(np.array([found[name] for name in planted]))

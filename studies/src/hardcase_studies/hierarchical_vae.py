@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators.quality import Family, Settings, measure
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
@@ -224,7 +224,7 @@ def hierarchical(
     while sides[0] % 2 == 0 and sides[0] > 4 and len(sides) < 4:
         sides.insert(0, sides[0] // 2)
     if len(sides) < 3:
-        raise Problem(
+        raise HardcaseError(
             f"a hierarchical VAE halves its images at least twice; {size}x{size} pixels do not"
             " allow that."
         )

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.statistics import (
     ALL_FLIPS,
     DRAWN_FLIPS,
@@ -99,7 +99,7 @@ def sign_flip(
     values = differences.double()
     count = len(values)
     if count == 0:
-        raise Problem("there are no differences to test.")
+        raise HardcaseError("there are no differences to test.")
     observed = float(values.mean())
     signs = flips(count, int(math.log2(permutations)), permutations, rng)
     means = (signs @ values) / count

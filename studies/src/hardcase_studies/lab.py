@@ -15,7 +15,7 @@ from hardcase.context import Context
 from hardcase.criteria.criterion import profile_for
 from hardcase.criteria.profile import Profile
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.generators.build import trained_generator
 from hardcase.methods.neurons import Profiles
 from hardcase.models.health import answers, usable
@@ -300,7 +300,7 @@ class Lab:
         how = Loading(train=self.train, test=self.test, device=self.bench.device, seed=0)
         model = load_model(name, how)
         if not isinstance(model, Subject):
-            raise Problem(
+            raise HardcaseError(
                 f"{name} shows no layers and gradients, which this experiment needs.",
                 fix="a torch model",
             )

@@ -21,7 +21,7 @@ from hardcase.models.health import probabilities
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.registry import resolve
-from hardcase.searches.gradient import Fan
+from hardcase.searches.gradient import MultiStartAscent
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, flat, from_bytes
 from hardcase.types import Images, Kind, Method, Probe
@@ -355,7 +355,7 @@ def per_seed(values: Tensor, made: Made) -> Float[Tensor, " s"]:
 
 def ends(lab: Lab, method: Method, seeds: Images, *, seed: int) -> Made:
     """The last picture of every walk of a method that walks in a fan and never stops early."""
-    assert isinstance(method.search, Fan)
+    assert isinstance(method.search, MultiStartAscent)
     walks = method.search.walks
     steps = method.search.steps
     whole = replace(

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from hardcase.campaign.in_memory import Searched, search
+from hardcase.campaign.in_memory import SearchResult, search
 from hardcase.methods.sinvad import sinvad
 from hardcase.models.health import usable
 from hardcase.registry import resolve
@@ -101,7 +101,7 @@ def _sections(bench: Bench, here: Lab) -> Table:
     return Table("KMNC with a generator, and with nearest neighbours", columns, rows, notes)
 
 
-def alike(train: Images, done: Searched, seeds: Images) -> Bool[Tensor, " t"]:
+def alike(train: Images, done: SearchResult, seeds: Images) -> Bool[Tensor, " t"]:
     """Whether most of the nearest training images of each finding have its seed's label."""
     known = flat(from_bytes(train.x))
     found = flat(from_bytes(done.findings.x))
@@ -113,7 +113,7 @@ def alike(train: Images, done: Searched, seeds: Images) -> Bool[Tensor, " t"]:
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.bool)
 
 
-def _beside(seeds: Images, done: Searched, kept: Bool[Tensor, " t"]) -> Images:
+def _beside(seeds: Images, done: SearchResult, kept: Bool[Tensor, " t"]) -> Images:
     """The seeds with the findings that are kept."""
     rows = kept.nonzero().squeeze(1)
     names = (*seeds.id, *(f"made/{row}" for row in rows.tolist()))

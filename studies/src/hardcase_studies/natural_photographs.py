@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hardcase.config import parse
 from hardcase.context import Context
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.appearance_search import natural, natural_blackbox
 from hardcase.models.names import COUNT
 from hardcase.models.subject import Subject
@@ -78,7 +78,7 @@ def cifar10(bench: Bench) -> Outcome:
         worlds.append(here)
         found.append(row)
     if not found:
-        raise Problem("nothing was measured in that time.", fix="the same command again")
+        raise HardcaseError("nothing was measured in that time.", fix="the same command again")
     notes = _notes(bench, worlds[0], seeds, lab.test, len(worlds))
     names = [one.name for one in worlds[0].scorers]
     line: dict[str, Cell] = {"search": "natural", **_cells(worlds, found, names)}

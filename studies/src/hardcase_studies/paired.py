@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import stream
 from hardcase.statistics import Interval, Rate, holm, newcombe_paired
 from hardcase_studies.inference import sign_flip
@@ -88,7 +88,7 @@ def _interval(cell: Pairs, seed: int) -> Interval:
     """Over seeds and trainings; over seeds alone where there is one training or no spread."""
     values = cell.difference
     if values.shape[1] < 2:
-        raise Problem("one seed has no interval.", fix="more tests")
+        raise HardcaseError("one seed has no interval.", fix="more tests")
     if len(values) < 2 or float(values.std()) == 0:
         return newcombe_paired(cell.faulty[0], cell.clean[0])
     return crossed_interval(values)

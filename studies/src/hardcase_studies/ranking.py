@@ -18,7 +18,7 @@ from hardcase.criteria.criterion import layer_graph, plan, profile_for
 from hardcase.criteria.profile import ActivationBatch
 from hardcase.criteria.surprise import SurpriseModel
 from hardcase.criteria.surprise_coverage import MeanSurprise, surprise_of
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Model
 
@@ -44,7 +44,7 @@ def small_margin(probability: Float[Tensor, "n k"]) -> Float[Tensor, " n"]:
     """One minus the lead of the most probable class over the second (prediction-confidence
     score)."""
     if probability.shape[1] < 2:
-        raise Problem("a margin needs two classes or more.")
+        raise HardcaseError("a margin needs two classes or more.")
     best = probability.topk(2, dim=1).values
     return 1 - (best[:, 0] - best[:, 1])
 
@@ -78,7 +78,7 @@ def near_failures(
 ) -> Float[Tensor, " n"]:
     """Minus the distance to the nearest found failure."""
     if not len(failures):
-        raise Problem("there is no found failure to be near to.", fix="a run that found some")
+        raise HardcaseError("there is no found failure to be near to.", fix="a run that found some")
     parts = [torch.cdist(features[part], failures).amin(1) for part in chunks(len(features), batch)]
     return -torch.cat(parts) if parts else features.new_zeros(0)
 
@@ -116,7 +116,7 @@ def apfd(wrong: Bool[Tensor, " n"], ranked: Int[Tensor, " n"]) -> float:
         0.875
     """
     if sorted(ranked.tolist()) != list(range(len(wrong))):
-        raise Problem(f"an order of {len(wrong)} images must name each of them once.")
+        raise HardcaseError(f"an order of {len(wrong)} images must name each of them once.")
     place = wrong[ranked].nonzero().squeeze(1).double() + 1
     if not len(place):
         return float("nan")
@@ -159,17 +159,19 @@ def rank_images(
     if score not in known:
         raise choice("score", score, known)
     if not len(images):
-        raise Problem("there are no images to put into an order.", fix="another --data or --split")
+        raise HardcaseError(
+            "there are no images to put into an order.", fix="another --data or --split"
+        )
     logits = _logits(subject, images.x, batch)
     if score in SCORES:
         values = by_answer(score, logits)
     elif score == NEAR:
         if failures is None or not len(failures):
-            raise Problem("near-failures needs found failing tests.", fix="--near RUN")
+            raise HardcaseError("near-failures needs found failing tests.", fix="--near RUN")
         values = near_failures(logits, _logits(subject, failures, batch)).double()
     else:
         if train is None:
-            raise Problem(
+            raise HardcaseError(
                 f"{score} compares with training images; none were given.", fix="--profile DATA"
             )
         values = surprise_scores(subject, images, train, score, batch=batch)

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges import panel
 from hardcase.judges.calibration import People, calibrate, fitted, read_people
 from hardcase.judges.judge import TrainedJudge
@@ -105,7 +105,7 @@ def _people(bench: Bench, arrays: Mapping[str, Any], like: Images) -> People:
 def read_arrays(bench: Bench) -> dict[str, Any]:
     """The arrays of the file of rated images that ``--set people=FILE.npz`` names."""
     if "people" not in bench.options:
-        raise Problem(
+        raise HardcaseError(
             "rated images are not part of hardcase.",
             "They are published with V. Riccio and P. Tonella, ICSE 2023.",
             fix="--set people=FILE.npz",
@@ -118,7 +118,9 @@ def _numbered(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Raters' words as classes: the expected one, -1 for nothing, and for anything else a class that was not expected."""
     numbers = [re.search(r"_e(\d+)_p(\d+)$", str(name)) for name in arrays["id"]]
     if None in numbers:
-        raise Problem("rated photographs are known by the classes in their ids, as x_e963_p415.")
+        raise HardcaseError(
+            "rated photographs are known by the classes in their ids, as x_e963_p415."
+        )
     expected, predicted = (np.array([int(one[i]) for one in numbers if one]) for i in (1, 2))
 
     def seen(word: str, names: str, own: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges import panel
 from hardcase.judges.controls import LOSSES, UNCHANGED, count_controls, plant_controls
 from hardcase.judges.judge import TrainedJudge
@@ -39,13 +39,15 @@ def run(bench: Bench) -> Outcome:
     ``--set sets=N`` plants the controls of each run N times.
     """
     if "readings" not in bench.options:
-        raise Problem("blind readings are not part of hardcase.", fix="--set readings=FILE.npz")
+        raise HardcaseError(
+            "blind readings are not part of hardcase.", fix="--set readings=FILE.npz"
+        )
     file = Path(str(bench.options["readings"]))
     with np.load(file, allow_pickle=False) as stored:
         read = dict(stored)
     missing = [name for name in PARTS if name not in read]
     if missing:
-        raise Problem(
+        raise HardcaseError(
             f"{file} has no array {missing[0]!r}.", f"a file of readings has {', '.join(PARTS)}"
         )
     lab = Lab(bench)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from hardcase.analysis.semantics import figure_measures
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.context import Context
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
@@ -62,7 +62,7 @@ def run(bench: Bench) -> Outcome:
     old = _trained(lab, lab.train, bench.seed, "the old version")
     count = bench.size("nulls", 4, NULLS)
     if count < 2:
-        raise Problem(
+        raise HardcaseError(
             "a null distribution needs two clean retrainings or more.", fix="--set nulls=4"
         )
     clean = {

@@ -25,7 +25,7 @@ from hardcase.conditions import ConditionBox, Conditions, condition_box
 from hardcase.conditions.risk import answered
 from hardcase.data.files import ImageSet
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.imaging.resample import affine
 from hardcase.models.load import Loading, load_model
 from hardcase.models.subject import Subject
@@ -167,7 +167,7 @@ def _trained(
         changed: Source | None = source if callable(source) else None
         own = replace(recipe, **how)  # type: ignore[arg-type]  # fields of the recipe
         began = clock()
-        done = train_on(before, images, valid, box, own, source=changed, kept=kept, say=bench.say)
+        done = train_on(before, images, valid, box, own, source=changed, kept=kept, log=bench.say)
         return replace(done, seconds=clock() - began)
 
     done = {
@@ -206,7 +206,7 @@ def _findings(before: Subject, train: ImageSet, box: ConditionBox, seed: int) ->
         made = to_grid(box.decode(z, origin))
         failed = answered(logits(made), y).failed.cpu()
     if not bool(failed.any()):
-        raise Problem("no finding on training images: there is nothing to add.")
+        raise HardcaseError("no finding on training images: there is nothing to add.")
     rows = failed.nonzero().squeeze(1)
     return replace(some.take(rows), x=to_bytes(made).cpu()[rows])
 

@@ -22,7 +22,7 @@ from scipy import stats
 
 from hardcase.data.sources import load
 from hardcase.environment import VERSION
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.suite.tables import Outcome, said
 from hardcase_studies import stored
 from hardcase_studies.bench import Bench
@@ -130,7 +130,7 @@ def _data(spec: str) -> str:
     """The data's name with the hash of its test images, where they can be loaded."""
     try:
         return f"{spec}, {load(spec, split='test').hash}"
-    except Problem:
+    except HardcaseError:
         return spec
 
 
@@ -138,7 +138,7 @@ def kept(name: str, folder: Path) -> Mapping[str, Any]:
     """The kept result of a study.
 
     Raises:
-        Problem: If there is none, or it is not one.
+        HardcaseError: If there is none, or it is not one.
     """
     path = folder / f"{name}.json"
     try:
@@ -147,11 +147,11 @@ def kept(name: str, folder: Path) -> Mapping[str, Any]:
         sound = all(set(row) == set(COLUMNS) for row in rows)
     except FileNotFoundError as error:
         fix = f"hardcase reproduce {name} --keep {folder}"
-        raise Problem(f"there is no kept result {path} to compare with.", fix=fix) from error
+        raise HardcaseError(f"there is no kept result {path} to compare with.", fix=fix) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise Problem(f"{path} is not a kept result.", str(error)) from error
+        raise HardcaseError(f"{path} is not a kept result.", str(error)) from error
     if not sound:
-        raise Problem(f"{path} does not have the columns {', '.join(COLUMNS)}.")
+        raise HardcaseError(f"{path} does not have the columns {', '.join(COLUMNS)}.")
     return dict(record)
 
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.repair.front import joined_images
@@ -76,7 +76,7 @@ class Retraining:
 
     def __post_init__(self) -> None:
         if self.repeats < 2 or self.most < 1:
-            raise Problem(
+            raise HardcaseError(
                 f"{self.repeats} repeats with {self.most} images give no interval.",
                 fix="5 repeats or more",
             )

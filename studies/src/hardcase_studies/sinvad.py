@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase import statistics
-from hardcase.campaign.in_memory import Searched, search, walk
-from hardcase.errors import Problem
+from hardcase.campaign.in_memory import SearchResult, search, walk
+from hardcase.errors import HardcaseError
 from hardcase.methods.sinvad import sinvad, sinvad_surprise
 from hardcase.models.health import probabilities, usable
 from hardcase.models.subject import Subject
@@ -99,14 +99,14 @@ def top_two_gap(p: Float[Tensor, "m k"]) -> Float[Tensor, " m"]:
     return best[:, 0] - best[:, 1]
 
 
-def gaps(subject: Subject, done: Searched) -> Float[Tensor, " t"]:
+def gaps(subject: Subject, done: SearchResult) -> Float[Tensor, " t"]:
     """U(x) of every finding."""
     if not len(done.findings):
         return torch.zeros(0)
     return top_two_gap(probabilities(subject, done.findings.x))
 
 
-def final_gaps(here: Lab, method: Method, done: Searched, seed: int) -> Float[Tensor, " n"]:
+def final_gaps(here: Lab, method: Method, done: SearchResult, seed: int) -> Float[Tensor, " n"]:
     """U(x) of the image with which each attempted search ends, as the authors' code counts: also where nothing fails.
 
     A search without a failure ends with the first code of its population. Random numbers belong to an image, so that its walk
@@ -123,7 +123,7 @@ def final_gaps(here: Lab, method: Method, done: Searched, seed: int) -> Float[Te
     return torch.cat(ends)
 
 
-def _gaps(here: Lab, done: dict[str, Searched], ends: Mapping[str, Tensor]) -> Table:
+def _gaps(here: Lab, done: dict[str, SearchResult], ends: Mapping[str, Tensor]) -> Table:
     test = top_two_gap(probabilities(here.subject, here.test.x))
     paper = PAPER.get(here.test.name)
     rows: list[list[Cell]] = []
@@ -157,7 +157,7 @@ def _gaps(here: Lab, done: dict[str, Searched], ends: Mapping[str, Tensor]) -> T
     )
 
 
-def _costs(here: Lab, done: dict[str, Searched]) -> Table:
+def _costs(here: Lab, done: dict[str, SearchResult]) -> Table:
     rows: list[list[Cell]] = []
     for name, some in done.items():
         attempted = int(some.attempted.sum())
@@ -175,7 +175,7 @@ def _costs(here: Lab, done: dict[str, Searched]) -> Table:
     return Table("Cost", columns, rows, notes)
 
 
-def _distances(here: Lab, done: dict[str, Searched]) -> Table:
+def _distances(here: Lab, done: dict[str, SearchResult]) -> Table:
     """How near findings lie to their seeds, on seeds that every method succeeds on."""
     common = set.intersection(*(set(some.findings.seed.tolist()) for some in done.values()))
     rows: list[list[Cell]] = []
@@ -365,7 +365,7 @@ def _tried(here: Lab, kind: str, latent: int | None, few: tuple[Images, Images] 
 
     def numbers(seed: int) -> list[float]:
         if few is None:
-            raise Problem(f"{bench.out} lacks training {seed} of the {kind} VAE {latent}.")
+            raise HardcaseError(f"{bench.out} lacks training {seed} of the {kind} VAE {latent}.")
         bench.say(f"{kind} VAE, latent {latent or 'its own'}, training {seed}")
         made = _generator(here, kind, latent, seed)
         names = ("reconstruction_accuracy", "reconstruction_agreement", "ssim")

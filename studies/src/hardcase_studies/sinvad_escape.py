@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.methods.sinvad import sinvad_code
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
@@ -75,7 +75,7 @@ def run(bench: Bench) -> Outcome:
     shares = (0.0, *bench.options.get("shares", FULL if bench.full else QUICK))
     pairs = tuple((int(a), int(b)) for a, b in bench.options.get("pairs", PAIRS))
     if max(max(pair) for pair in pairs) >= len(here.test.classes):
-        raise Problem(
+        raise HardcaseError(
             f"{here.test.name} has {len(here.test.classes)} classes; the pairs {pairs} do not fit."
         )
     trainings = range(bench.repeats or (6 if bench.full else 2))
@@ -91,7 +91,7 @@ def run(bench: Bench) -> Outcome:
 def pollute(images: Images, pair: tuple[int, int], share: float, *, seed: int = 0) -> Images:
     """`images` with a `share` of each class of `pair` labelled as the other; a larger share contains a smaller one."""
     if not 0 <= share <= 1 or pair[0] == pair[1]:
-        raise Problem(
+        raise HardcaseError(
             f"a share of {share} of classes {pair} cannot be mixed.",
             fix="a share from 0 to 1 of two classes",
         )

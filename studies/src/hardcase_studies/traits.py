@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase.analysis.semantics import FEATURES, measured
-from hardcase.errors import Problem, file_member, guarded
+from hardcase.errors import HardcaseError, file_member, guarded
 from hardcase.randomness import stream
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images
@@ -248,7 +248,7 @@ def own_trait(spec: str) -> Trait:
         with guarded(f"the measure {spec}"):
             values = torch.as_tensor(function(x))
         if values.shape != (len(x),) or not bool(values.isfinite().all()):
-            raise Problem(
+            raise HardcaseError(
                 f"{spec} gave a result of shape {tuple(values.shape)} for {len(x)} images; one"
                 " finite number for each is wanted."
             )
@@ -284,7 +284,7 @@ def selected(
         chosen = chosen.take(kept)
         label = label[kept]
     if len(label) < FEW or len(set(label.tolist())) < 2:
-        raise Problem(
+        raise HardcaseError(
             f"only {len(label)} images of {images.name} have {trait.name} tied to their class; a"
             " network cannot be taught by so few.",
             fix="more data, or two classes that both vary in it",

@@ -22,9 +22,9 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from hardcase.campaign.loop import enter, run_shard
+from hardcase.campaign.loop import encode_images, run_shard
 from hardcase.campaign.record import Campaign, Keep, Limits, limits
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.methods.appearance_search import natural, natural_blackbox
 from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.neurons import Profiles
@@ -136,7 +136,7 @@ def run(bench: Bench) -> Outcome:
     parts = Parts.of(bench, "witness-controls", seeds)
     rows = [row for one in _searches(bench) if (row := _measured(bench, parts, here, one, seeds))]
     if not rows:
-        raise Problem("nothing was measured in that time.", fix="the same command again")
+        raise HardcaseError("nothing was measured in that time.", fix="the same command again")
     shown = {row.search.name: row.found[0] for row in rows}
     rivals = _rivals(bench, parts, here, seeds)
     missing = len(_searches(bench)) - len(rows)
@@ -418,7 +418,7 @@ def around_findings(
     found = part.found
     place = here.subject.device
     campaign = Campaign(subject=here.subject, method=method)
-    origin = enter(campaign, part.seeds.take(found.seed))
+    origin = encode_images(campaign, part.seeds.take(found.seed))
     code = found.code.reshape(origin.z.shape).to(place)
     away = code - origin.z
     count = len(found)

@@ -21,7 +21,7 @@ import torch
 
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges import panel
 from hardcase.methods.appearance_search import natural
 from hardcase.methods.pgd import pgd
@@ -88,7 +88,7 @@ def run(bench: Bench) -> Outcome:
         note = "nothing was searched: --open opens the set, once"
         return Outcome(NAME, [Table("What would be opened", ["what", "value"], what, [note])])
     if _before(seeds) and not bench.options.get("again"):
-        raise Problem(
+        raise HardcaseError(
             f"this test set was opened before: {len(_before(seeds))} time(s), see {_ledger()}.",
             "Settings that were changed by what it showed would be tested on it again.",
             fix="--set seeds=N for another set; --set again=true opens it, and the result says so",
@@ -110,7 +110,7 @@ def fresh(bench: Bench) -> Images:
     unseen = (~torch.isin(fingerprints(pool.x), known)).nonzero().squeeze(1)
     drawn = pool.take(unseen)
     if not len(drawn):
-        raise Problem(f"{bench.data} has every image of {pool.name}: none of them is unseen.")
+        raise HardcaseError(f"{bench.data} has every image of {pool.name}: none of them is unseen.")
     return drawn.sample(count=min(len(drawn), bench.size("seeds", 150, 1000)), seed=bench.seed)
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hardcase.cache import write_atomically
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 __all__ = ["Share", "YardstickRow", "YardstickTable", "merged", "page", "read", "write"]
 
@@ -128,17 +128,17 @@ class YardstickTable(_Strict):
 
 
 def read(path: Path) -> YardstickTable:
-    """The rows of a file, checked; every rule that it breaks is a `Problem`."""
+    """The rows of a file, checked; every rule that it breaks is a `HardcaseError`."""
     try:
         return YardstickTable.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
-        raise Problem(
+        raise HardcaseError(
             f"there is no {path}.", fix="hardcase yardstick add FILE.py:METHOD"
         ) from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the table"
-        raise Problem(f"{path} is no yardstick: {where}: {first['msg']}.") from error
+        raise HardcaseError(f"{path} is no yardstick: {where}: {first['msg']}.") from error
 
 
 def write(path: Path, table: YardstickTable) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hardcase.cache import write_atomically
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.statistics import Interval
 from hardcase_study import confirmed, papers
 from hardcase_study.agreement import (
@@ -54,7 +54,7 @@ def analyse(
     pilots = sum(one.kind == "pilot" for one in store.raters())
     store.close()
     if not given:
-        raise Problem(
+        raise HardcaseError(
             f"nobody has answered {study.folder}.",
             *([f"{pilots} raters of a trial run are left out."] if pilots else []),
             fix=f"hardcase study serve {study.folder}",

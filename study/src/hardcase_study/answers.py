@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.files import require_plain
 from hardcase_study.bundle import ANSWERS, opaque
 
@@ -246,13 +246,15 @@ class Answers:
             try:
                 connection = self._connection()
                 return self._once(connection, work, read)
-            except Problem:
+            except HardcaseError:
                 raise
             except Exception as lost:  # drivers share no class of errors
                 error = lost
                 self._drop()
                 time.sleep(0.05 * 2**attempt)
-        raise Problem(f"answers cannot be stored or read: {error}", fix="is the database there?")
+        raise HardcaseError(
+            f"answers cannot be stored or read: {error}", fix="is the database there?"
+        )
 
     def _once(self, connection: Any, work: Callable[[Run], Any], read: bool) -> Any:
         cursor = connection.cursor()
@@ -306,7 +308,9 @@ _ANSWER = f"SELECT {', '.join(_COLUMNS)} FROM answer"
 
 def _sqlite(place: str, durable: bool) -> sqlite3.Connection:
     if not Path(place).parent.is_dir():
-        raise Problem(f"{Path(place).parent} is no folder.", fix="hardcase study new ... --out DIR")
+        raise HardcaseError(
+            f"{Path(place).parent} is no folder.", fix="hardcase study new ... --out DIR"
+        )
     require_plain(Path(place))
     if not Path(place).exists():  # what SQLite writes beside it has the same rights
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -320,7 +324,7 @@ def _postgres(url: str) -> Any:
     try:
         import pg8000.dbapi
     except ModuleNotFoundError as error:
-        raise Problem(
+        raise HardcaseError(
             "a PostgreSQL database needs pg8000, which is not installed.",
             fix="pip install 'hardcase[study]'",
         ) from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_study.forms import Item
 
 GAP = 5
@@ -30,7 +30,7 @@ class Sizes:
 
     def __post_init__(self) -> None:
         if self.raters < 1 or self.own < 1 or min(self.checks, self.repeats) < 0:
-            raise Problem(
+            raise HardcaseError(
                 f"{self.raters} raters with {self.per_rater} items each, {self.checks} checks and "
                 f"{self.repeats} repeats among them, leave nothing to ask.",
                 fix="--raters 12 --per-rater 33 --checks 3",

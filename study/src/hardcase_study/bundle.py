@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from hardcase.cache import make_folder, write_atomically
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.plain import read_plain
 from hardcase.runs.files import LARGE, read_json
 from hardcase_study.forms import Item, Stimulus
@@ -123,7 +123,7 @@ class Study:
                 raise OSError("it lies in another folder")
             return read_plain(path)
         except OSError as error:
-            raise Problem(f"{path} cannot be shown: {error}.") from error
+            raise HardcaseError(f"{path} cannot be shown: {error}.") from error
 
     def make_private(self) -> None:
         """Take from others what rights they have on the files."""
@@ -138,7 +138,7 @@ class Study:
         folder = Path(folder)
         settings = _read(folder / "study.json")
         if settings.get("schema") != SCHEMA or settings.get("design") not in DESIGNS:
-            raise Problem(
+            raise HardcaseError(
                 f"{folder / 'study.json'} has schema {settings.get('schema')!r} and design "
                 f"{settings.get('design')!r}; this version reads schema {SCHEMA}.",
                 fix="hardcase study new RUN --design label --out STUDY",
@@ -150,11 +150,13 @@ class Study:
             lists = [list(map(str, one)) for one in _read(folder / "assignments.json")["lists"]]
             words = {path.stem: _read(path) for path in sorted((folder / "words").glob("*.json"))}
         except (KeyError, TypeError) as error:
-            raise Problem(f"{folder} is no whole study: {type(error).__name__} {error}.") from error
+            raise HardcaseError(
+                f"{folder} is no whole study: {type(error).__name__} {error}."
+            ) from error
         known = {item.id: item for item in items}
         lost = [name for one in lists for name in one if name not in known]
         if lost or not words:
-            raise Problem(f"{folder} is damaged: {lost[0] if lost else 'words/'} is missing.")
+            raise HardcaseError(f"{folder} is damaged: {lost[0] if lost else 'words/'} is missing.")
         return cls(folder, settings, known, {s.id: s for s in stimuli}, lists, words)
 
 
@@ -168,7 +170,9 @@ def write(
 ) -> Study:
     """Write a new study into `folder`, which must not hold anything yet; ``study.json`` last."""
     if folder.exists() and any(folder.iterdir()):
-        raise Problem(f"{folder} is not empty; a study is never overwritten.", fix="--out DIR")
+        raise HardcaseError(
+            f"{folder} is not empty; a study is never overwritten.", fix="--out DIR"
+        )
     key = {"items": [asdict(one) for one in items], "stimuli": [asdict(one) for one in stimuli]}
     with private():
         make_folder(folder / "images")
@@ -193,12 +197,12 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return dict(read_json(read_plain(path, most=LARGE)))
     except FileNotFoundError as error:
-        raise Problem(
+        raise HardcaseError(
             f"{path} does not exist, so {path.parent} is no study.",
             fix="hardcase study new RUN --design label --out STUDY",
         ) from error
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise Problem(f"{path} cannot be read: {error}") from error
+        raise HardcaseError(f"{path} cannot be read: {error}") from error
 
 
 def _tuples(row: Mapping[str, Any]) -> dict[str, Any]:

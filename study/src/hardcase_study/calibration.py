@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_study.analysis import counted, lost_labels, outcomes, rates
 from hardcase_study.answers import Answers, Given
 from hardcase_study.bundle import Study, opaque
@@ -36,7 +36,7 @@ def rated(folder: str | Path, *, database: str = "") -> dict[str, Any]:
     majority). Suspicious raters and pilots are left out; a simulated crowd is refused.
 
     Raises:
-        Problem: If no person has answered.
+        HardcaseError: If no person has answered.
         TooFewRated: If no image was labelled by both halves.
     """
     from hardcase import tensors
@@ -44,7 +44,7 @@ def rated(folder: str | Path, *, database: str = "") -> dict[str, Any]:
 
     study, given = _of_people(folder, database)
     if not given:
-        raise Problem(
+        raise HardcaseError(
             f"no person has answered {study.folder}; a judge is calibrated on people.",
             fix=f"hardcase study serve {study.folder}",
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from hardcase.cache import write_atomically
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_study import drawing
 from hardcase_study.answers import Answers, ChosenItem, Given, Rater
 from hardcase_study.asking import Draw, FindingPopulation, RatingSession, one_per_image
@@ -33,13 +33,15 @@ def make_items(making: Making, budget: int, limit: float | None) -> None:
     """An item for each failure that may be asked about, and real images as checks."""
     (name, source), *more = making.sources.items()
     if more or making.plan.design != "label":
-        raise Problem(
+        raise HardcaseError(
             "--ask asks about one run, with the design label.",
             fix="hardcase study new RUN --ask 40",
         )
     rows, chances = _population(source)
     if not rows:
-        raise Problem("there is nothing to ask about: no failing seed that people have not seen.")
+        raise HardcaseError(
+            "there is nothing to ask about: no failing seed that people have not seen."
+        )
     for row in rows:
         stimulus = making.test(
             name, row, verdict=drawing.verdict_of(source.verdicts.get(row["id"]))
@@ -105,7 +107,7 @@ def asking_of(study: Study, drawn: Sequence[ChosenItem], given: Sequence[Given])
         with np.load(study.folder / FILE, allow_pickle=False) as arrays:
             chances = arrays["p_kept"]
     except (OSError, ValueError, KeyError) as error:
-        raise Problem(f"{study.folder / FILE} cannot be read: {error}") from error
+        raise HardcaseError(f"{study.folder / FILE} cannot be read: {error}") from error
     population = FindingPopulation(
         tuple(about["items"]), chances, about["searched"], known=about["known"]
     )

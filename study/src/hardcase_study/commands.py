@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hardcase.cli import options as o
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -225,6 +225,6 @@ def simulate_command(
     from hardcase_study.crowd import simulate
 
     if not 0 <= cheats <= 1:
-        raise Problem(f"--cheats {cheats} is no share.", fix="--cheats 0.1")
+        raise HardcaseError(f"--cheats {cheats} is no share.", fix="--cheats 0.1")
     simulate(Study.open(folder), raters=raters, cheats=cheats, seed=seed)
     typer.echo("A simulated crowd answered. No person did.")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_study.answers import Answers, Given, Rater
 from hardcase_study.bundle import Study, opaque
 from hardcase_study.forms import GRADES, NONE, SCORES, UNSURE, Item
@@ -164,7 +164,7 @@ def answer(
             stimulus = study.stimuli[item.stimuli[0]]
             shows = stimulus.arm == "faulty" and rng.random() < 0.8
             return {"change": "more" if shows else NONE}, seconds
-    raise Problem(f"a simulated rater has no answer to form {item.form!r}.")
+    raise HardcaseError(f"a simulated rater has no answer to form {item.form!r}.")
 
 
 def simulate(
@@ -185,7 +185,7 @@ def simulate(
     rng = np.random.default_rng([seed, 11])
     store = Answers(place or study.folder)
     if any(one.kind != "simulated" for one in store.raters()):
-        raise Problem(
+        raise HardcaseError(
             f"people have answered {study.folder}; a simulated crowd must not be mixed in."
         )
     truth = world(study, rng)

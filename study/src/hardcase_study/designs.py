@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase_study import bundle, choosing, drawing
 from hardcase_study.assignment import Sizes
 from hardcase_study.bundle import CONDITIONS, Study
@@ -77,13 +77,13 @@ def new(
     if design not in bundle.DESIGNS:
         raise choice("design", design, bundle.DESIGNS)
     if not runs:
-        raise Problem("a study needs at least one run.", fix="hardcase study new runs/NAME")
+        raise HardcaseError("a study needs at least one run.", fix="hardcase study new runs/NAME")
     if language not in bundle.shipped_words():
         raise choice("language", language, tuple(bundle.shipped_words()))
     if stop and design != "label":
-        raise Problem(f"--stop is a rule about labels; the design is {design!r}.")
+        raise HardcaseError(f"--stop is a rule about labels; the design is {design!r}.")
     if conditions and (design != "label" or ask is not None):
-        raise Problem(
+        raise HardcaseError(
             "--conditions goes with the design label, without --ask.",
             fix="hardcase study new RUN --conditions",
         )
@@ -100,9 +100,9 @@ def new(
     else:
         choosing.make_items(making, ask, limit)
     if not any(item.use == "main" for item in making.items):
-        raise Problem(
+        raise HardcaseError(
             f"these runs give nothing to ask for design {design!r}: {making.facts.get('lost', '')}",
-            fix="runs on the same seeds, with failures, or another --design",
+            fix="runs on the same images, with failures, or another --design",
         )
     making.repeat_items()
     return write(making, Path(out), title=title, language=language)
@@ -111,7 +111,7 @@ def new(
 def _asked_sizes(ask: int, raters: int) -> dict[str, int]:
     """Pages of a rater where `ask` questions are shared by so many people, one answer each."""
     if ask < 1:
-        raise Problem(f"--ask {ask} asks nothing.", fix="--ask 40")
+        raise HardcaseError(f"--ask {ask} asks nothing.", fix="--ask 40")
     own = -(-ask // raters)
     checks = max(1, own // choosing.CHECK_EVERY)
     return {"raters": raters, "per_rater": own + checks, "checks": checks, "repeats": 0}
@@ -144,7 +144,9 @@ def _named(sources: Sequence[Source]) -> dict[str, Source]:
 def _classes(sources: Mapping[str, Source]) -> tuple[str, ...]:
     kinds = {tuple(one.classes) for one in sources.values()}
     if len(kinds) > 1:
-        raise Problem("these runs have different classes; one study asks about one set of them.")
+        raise HardcaseError(
+            "these runs have different classes; one study asks about one set of them."
+        )
     return kinds.pop()
 
 
@@ -264,10 +266,10 @@ def _fault(making: Making) -> None:
     and a check shows the image twice, where nothing can have changed.
     """
     if not making.plan.thing:
-        raise Problem("a fault study asks about one feature.", fix='--thing "the sky"')
+        raise HardcaseError("a fault study asks about one feature.", fix='--thing "the sky"')
     arms = making.plan.arms
     if arms and (len(arms) != len(making.sources) or {*arms} - {"faulty", "clean", "placebo"}):
-        raise Problem(
+        raise HardcaseError(
             f"{len(making.sources)} runs, arms {', '.join(arms)}.",
             "Each run has one arm: faulty, clean or placebo.",
             fix="--arms faulty,clean,placebo",
@@ -370,7 +372,7 @@ def _originals(
     needs; another stores failing ones only, and the study says so.
     """
     if len(making.sources) < 2:
-        raise Problem(
+        raise HardcaseError(
             f"design {making.plan.design!r} compares methods; one run was given.",
             fix="hardcase study new runs/a runs/b ...",
         )
@@ -406,7 +408,9 @@ def _failing_only(group: Mapping[str, list[dict[str, Any]]]) -> bool:
 def _compare(making: Making) -> None:
     """Two methods' images of one original; every pair of methods equally often."""
     if len(making.sources) < 2:
-        raise Problem("design 'compare' sets two methods beside each other; one run was given.")
+        raise HardcaseError(
+            "design 'compare' sets two methods beside each other; one run was given."
+        )
     names = list(making.sources)
     pairs = len(names) * (len(names) - 1) // 2
     making.plan = replace(making.plan, votes=making.plan.votes * pairs)

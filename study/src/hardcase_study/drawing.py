@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_study.bundle import opaque
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Source:
 
         shown = () if run.record.get("claims") else shown_samples(run)
         if not shown:
-            raise Problem(
+            raise HardcaseError(
                 f"{run.folder} keeps no failing samples of declared conditions to ask about.",
                 "Runs of classifiers with a failure rate above 0 keep up to 60.",
                 fix="hardcase study new RUN",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.answers import PersonAnswer, read_answers, trusted
 from hardcase.runs.files import locked
 from hardcase.runs.results import Run
@@ -32,7 +32,7 @@ def questions_about(
     """Return the questions about a judged run, and which of its failures they are about.
 
     Raises:
-        Problem: If people have seen a failure of every failing image.
+        HardcaseError: If people have seen a failure of every failing image.
     """
     verdicts = run.verdicts or {}
     table = run.findings.select(["id", "original", "kind"]).to_pylist()
@@ -48,7 +48,7 @@ def questions_about(
     chosen = one_per_image([table[row]["original"] for row in failing], chances[failing], asked)
     rows = [failing[place] for place in chosen]
     if not rows:
-        raise Problem(
+        raise HardcaseError(
             "there is nothing to ask about: no failing image that people have not seen.",
             fix=f"hardcase report {run.folder}",
         )

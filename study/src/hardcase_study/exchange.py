@@ -12,7 +12,7 @@ from xml.sax.saxutils import quoteattr
 
 from hardcase.cache import write_atomically
 from hardcase.environment import FORMULA, escape_csv
-from hardcase.errors import Problem, choice
+from hardcase.errors import HardcaseError, choice
 from hardcase.plain import read_text
 from hardcase_study.answers import KINDS, Answers, ChosenItem, Given, Rater
 from hardcase_study.bundle import Study
@@ -89,7 +89,7 @@ def load(study: Study, file: Path, *, database: str = "") -> int:
     known = {(one.rater, one.item) for one in store.all()}
     there = {one.id: one for one in store.raters()}
     if {"simulated"} < {*kinds.values(), *(one.kind for one in there.values())}:
-        raise Problem(f"{file} would mix a simulated crowd with people in {study.folder}.")
+        raise HardcaseError(f"{file} would mix a simulated crowd with people in {study.folder}.")
     fresh = [name for name in kinds if name not in there]
     first = max([one.slot for one in there.values()] + [len(study.assignments) - 1]) + 1
     raters = [Rater(n, first + i, kinds[n], "en", 0.0, 1.0) for i, n in enumerate(fresh)]
@@ -129,11 +129,11 @@ def from_csv(study: Study, text: str, where: str) -> tuple[dict[str, str], list[
     try:
         table = list(csv.DictReader(io.StringIO(text), restval=""))
     except csv.Error as error:
-        raise Problem(f"{where} is no CSV: {error}.") from error
+        raise HardcaseError(f"{where} is no CSV: {error}.") from error
     rows = [{name: _unescaped(value) for name, value in row.items()} for row in table]
     missing = [n for n in ("rater", "item", "question", "value") if not rows or n not in rows[0]]
     if missing:
-        raise Problem(
+        raise HardcaseError(
             f"{where} has no column {missing[0]!r} or no rows.", f"columns: {', '.join(COLUMNS)}"
         )
     kinds: dict[str, str] = {}
@@ -163,7 +163,9 @@ def _answer(
 ) -> Given:
     rater, item = key
     if item not in study.items:
-        raise Problem(f"{where}: the study has no item {item!r}.", fix="the file of this study")
+        raise HardcaseError(
+            f"{where}: the study has no item {item!r}.", fix="the file of this study"
+        )
     answer = checked(study.items[item], value, study.thing)
     try:
         position = int(row.get("position") or n)
@@ -172,7 +174,7 @@ def _answer(
         if max(map(abs, (position, seconds, hidden, lost, revision))) > LONGEST:
             raise ValueError(f"a number is larger than {LONGEST:,}")
     except (ValueError, TypeError) as error:
-        raise Problem(f"{where}: {error} in the answer of {rater} to {item}.") from error
+        raise HardcaseError(f"{where}: {error} in the answer of {rater} to {item}.") from error
     return Given(rater, item, position, answer, seconds, hidden, lost, revision)
 
 
@@ -255,7 +257,7 @@ def from_label_studio(study: Study, text: str, where: str) -> tuple[dict[str, st
                 value = {result["from_name"]: _result(result) for result in note["result"]}
                 given.append(_answer(study, (rater, item), value, meta, where, len(given) + 1))
     except (*NOT_OURS, RecursionError, StopIteration) as error:
-        raise Problem(
+        raise HardcaseError(
             f"{where} is no export of Label Studio for this study: {type(error).__name__} {error}.",
             fix="export as JSON; tasks need data.item",
         ) from error

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 NONE = "none"
 UNSURE = "unsure"
@@ -84,7 +84,7 @@ def checked(item: Item, given: Mapping[str, Any], thing: str = "") -> Answer:
         else:
             right = isinstance(value, str) and value in question.options
         if not right:
-            raise Problem(
+            raise HardcaseError(
                 f"{value!r} is no answer to question {question.name!r} of item {item.id}.",
                 f"options: {', '.join(question.options)}",
             )

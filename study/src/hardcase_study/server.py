@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.plain import read_plain
 from hardcase.runs.files import read_json
 from hardcase_study.answers import Answers, Rater, rater_id
@@ -69,7 +69,7 @@ def application(site: Site) -> Starlette:
                 return await run_in_threadpool(handler, site, request, body)
             except MalformedRequest as error:
                 return PlainTextResponse(str(error), 400)
-            except Problem as problem:  # its words are for whoever runs the study
+            except HardcaseError as problem:  # its words are for whoever runs the study
                 log.error("%s", problem)
                 later = {"Retry-After": "2"}
                 return PlainTextResponse("not available now, please try again", 503, headers=later)
@@ -196,7 +196,7 @@ def receive(site: Site, request: Request, body: bytes) -> Response:
             lost=sent.get("lost"),
             revise=sent.get("revise") in (True, "yes"),
         )
-    except Problem as problem:
+    except HardcaseError as problem:
         if "is no answer" not in problem.what:
             raise
         if scripted:
@@ -294,7 +294,7 @@ def serve(
     try:
         import uvicorn
     except ModuleNotFoundError as error:
-        raise Problem(
+        raise HardcaseError(
             "serving a study needs starlette and uvicorn, which are not installed.",
             fix="pip install 'hardcase[study]'",
         ) from error
@@ -335,7 +335,7 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        raise Problem(
+        raise HardcaseError(
             f"{host} port {port} cannot be listened on: {error}.", fix=f"--port {port + 1}"
         ) from error
 

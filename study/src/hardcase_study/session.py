@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_study import choosing
 from hardcase_study.answers import Answers, Given, Rater, rater_id
 from hardcase_study.asking import SessionStatus
@@ -88,7 +88,7 @@ class Session:
         """Check and store an answer to an item this rater was shown; see `Answers.save`."""
         shown = self.store.shown(rater.id)
         if item not in shown:
-            raise Problem(f"item {item!r} was not shown to this rater.")
+            raise HardcaseError(f"item {item!r} was not shown to this rater.")
         answer: Answer = checked(self.study.items[item], value, self.study.thing)
         given = Given(
             rater.id,

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from hardcase.cache import write_atomically
 from hardcase.cli.options import note, shown
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.judges.answers import NONE, UNSURE, AnswerFile, PersonAnswer
 from hardcase_study.asking import Choice, Draw, RatingSession, SessionStatus, most_in_doubt
 from hardcase_study.entering import enter_people, questions_about
@@ -63,7 +63,7 @@ def ask(
         choose: How questions are chosen: at random, or by doubt.
     """
     if budget < 1:
-        raise Problem(f"--ask {budget} asks nothing.", fix="--ask 20")
+        raise HardcaseError(f"--ask {budget} asks nothing.", fix="--ask 20")
     sessions = [_session(run, budget, limit, seed, choose) for run in runs]
     for one in sessions:
         note(_opening(one.questions.status(), len(one.rows), budget))

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from hardcase.claims.answers import Layout, checked_head, drawn_to, standard_outputs, together
 from hardcase.claims.subjects import Detections, Task
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.adapters import SURE
 from hardcase.models.load import Loading
 from hardcase.models.subject import as_logits
@@ -34,7 +34,7 @@ class PixelLayout:
 
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.std) or min(self.std) <= 0:
-            raise Problem(
+            raise HardcaseError(
                 f"mean has {len(self.mean)} values and std has {list(self.std)}; they need equal"
                 " lengths and std above 0."
             )
@@ -67,7 +67,7 @@ def _laid_out(x: Tensor, shape: Sequence[int | None]) -> Array:
         ):
             return np.ascontiguousarray(form.numpy())
     declared = " x ".join(str(size or "any").replace("-1", "any") for size in shape[1:])
-    raise Problem(
+    raise HardcaseError(
         f"the model takes inputs of {declared}; the images are"
         f" {' x '.join(map(str, x.shape[1:]))}.",
         "Tried channels first, channels last and flat.",

@@ -19,7 +19,7 @@ from hardcase.analysis.conditions import shown_samples
 from hardcase.analysis.references import rate_difference
 from hardcase.cache import write_atomically
 from hardcase.environment import VERSION, one_line
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.runs.results import Run
 from hardcase.suite.gate import Check, GateLimits, gate, limit_checks, outcome
 from hardcase.tensors import decode
@@ -50,7 +50,7 @@ class CardContent:
 
     def __post_init__(self) -> None:
         if not self.run.record.get("risk") or not self.run.record.get("conditions"):
-            raise Problem(
+            raise HardcaseError(
                 f"{self.run.folder} has no failure rate under conditions; a card begins with it.",
                 fix="hardcase run ... --conditions NAME",
             )
@@ -137,7 +137,7 @@ class CardContent:
         lines += markdown_table(columns, [row[: len(columns)] for row in self.figures()])
         if picture:
             lines += ["", f"![Images that the model gets wrong beside their originals]({picture})"]
-        columns = ["condition", "declared", "adds to the risk"]
+        columns = ["condition", "declared", "adds to the failure rate"]
         lines += ["", *markdown_table(columns, list(self.conditions())), ""]
         lines += [f"**Limits: {said}.**", ""] if found else []
         lines += [f"- {check.outcome}: {escaped(check.text)}" for check in found]
@@ -240,7 +240,7 @@ def write_hub_card(content: CardContent, folder: Path, *, benchmark: str = "") -
     try:
         hub: Any = import_module("huggingface_hub")
     except ModuleNotFoundError as error:
-        raise Problem(
+        raise HardcaseError(
             "a model card needs huggingface_hub, which is not installed.",
             fix="pip install 'hardcase[huggingface]'",
         ) from error
@@ -279,7 +279,7 @@ def _results(content: CardContent, kind: Any, benchmark: str) -> Iterator[Any]:
     names = {
         "risk": f"failure rate under {declared} conditions",
         "worst_case": f"worst case in {declared}",
-        "accuracy": "accuracy on unchanged images",
+        "accuracy": "accuracy on unmodified images",
     }
     data = benchmark.rpartition(":")[0] or str(record.get("data"))
     for metric, name in names.items():
@@ -305,7 +305,9 @@ def _write_eval_results(content: CardContent, hub: Any, folder: Path, benchmark:
 
     dataset, _, task = benchmark.rpartition(":")
     if not dataset or not task:
-        raise Problem(f"benchmark {benchmark!r} is no DATASET:TASK.", fix="uoft-cs/cifar10:risk")
+        raise HardcaseError(
+            f"benchmark {benchmark!r} is no DATASET:TASK.", fix="uoft-cs/cifar10:risk"
+        )
     record = content.run.record
     entry = hub.EvalResultEntry(
         dataset_id=dataset,

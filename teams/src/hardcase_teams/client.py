@@ -21,7 +21,7 @@ from time import monotonic, sleep
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from hardcase.errors import Problem, Unanswered
+from hardcase.errors import HardcaseError, Unanswered
 from hardcase.models.adapters import ClientConfig
 
 TOKEN = "HARDCASE_TOKEN"
@@ -212,7 +212,7 @@ def _httpx() -> Any:
     try:
         import httpx2
     except ImportError as error:
-        raise Problem(
+        raise HardcaseError(
             "models behind an address need httpx2, which is not installed.",
             fix="pip install 'hardcase[http]'",
         ) from error
@@ -245,11 +245,11 @@ def checked_url(url: str) -> SplitResult:
         good = False
     if not good:
         shown = re.sub(r"//[^/]*@", "//...@", url).partition("?")[0][:200]
-        raise Problem(
+        raise HardcaseError(
             f"{shown} is not the address of a model.", fix="http://HOST:PORT/v2/models/NAME/infer"
         )
     if place.username or place.password or place.query or place.fragment:
-        raise Problem(
+        raise HardcaseError(
             "the address of the model holds a user name, a password or a query.",
             "It would be stored with the run, where others read it.",
             fix=f"the address alone, and the bearer token in the environment variable {TOKEN}",
@@ -266,9 +266,9 @@ def is_here(place: SplitResult) -> bool:
 def _token(place: SplitResult) -> str:
     token = os.environ.get(TOKEN, "").strip()
     if token and not re.fullmatch(r"[\x21-\x7e]+", token):
-        raise Problem(f"the token in {TOKEN} holds spaces or signs that no header can carry.")
+        raise HardcaseError(f"the token in {TOKEN} holds spaces or signs that no header can carry.")
     if token and place.scheme == "http" and not is_here(place):
-        raise Problem(
+        raise HardcaseError(
             f"the token in {TOKEN} would travel to {place.hostname} unencrypted.",
             fix="https://..., or unset the variable",
         )

@@ -12,7 +12,7 @@ import typer
 from hardcase.cli import options as o
 from hardcase.cli.options import answer, facts, opened
 from hardcase.cli.results import project_limits
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 
 @o.takes(
@@ -21,7 +21,7 @@ from hardcase.errors import Problem
     record=o.Row("A release record: JSON and page, signed by their hash."),
     comment=o.Row("A comment for a pull request: Markdown and picture."),
     version=o.Row("Of the model; by default the hash of its weights.", "NAME"),
-    baseline=o.Row("The version before: its figures stand beside, paired.", "RUN"),
+    baseline=o.Row("The baseline, compared image by image.", "RUN"),
     benchmark=o.Row("Of the Hub, where the data is a benchmark.", "DATASET:TASK"),
     picture=o.Row("Where readers of a comment find the picture.", "URL"),
     config=o.Row("A file with limits; hardcase.toml here by default.", "FILE.toml"),
@@ -52,7 +52,7 @@ def card(
         answer(flags, found, facts(said))
         return
     if to is None or (record and comment):
-        raise Problem("a card is written into a folder, as one thing.", fix="--to DIR")
+        raise HardcaseError("a card is written into a folder, as one thing.", fix="--to DIR")
     before = None if baseline is None else opened(baseline)
     content = cards.CardContent(opened(folder), project_limits(config), before)
     if record:

@@ -31,7 +31,7 @@ from hardcase.data.own import (
     shown_name,
 )
 from hardcase.data.sources import IMAGE_KEYS
-from hardcase.errors import Problem, reading
+from hardcase.errors import HardcaseError, reading
 from hardcase.registry import data
 
 __all__ = ["read_coco", "read_masks", "read_tags", "read_voc", "read_yolo"]
@@ -62,7 +62,7 @@ def read_coco(path: Path, split: str, *, images: str = "") -> RawAnnotations:
     order = {number: at for at, number in enumerate(sorted(names))}
     strange = [category for _, category, _ in objects if category not in order]
     if strange:
-        raise Problem(
+        raise HardcaseError(
             f"{path}: {len(strange)} boxes are of category {strange[0]}, which it does not name."
         )
     folder = named_path(images) if images else _beside(path, listed)
@@ -93,7 +93,7 @@ def _present(files: list[Path], where: Path, fix: str) -> list[Path]:
     """The files, refused where one is not there."""
     gone = [file for file in files if not file.is_file()]
     if gone:
-        raise Problem(
+        raise HardcaseError(
             f"{len(gone)} of {len(files)} images that {where} names are not there, the first is"
             f" {gone[0]}.",
             fix=fix,
@@ -125,7 +125,7 @@ def read_yolo(path: Path, split: str) -> RawAnnotations:
     files, divided = _own_split(found, path, split)
     texts = [_counterpart(file, path, "labels", (".txt",)) for file in files]
     if not any(text is not None for text in texts):
-        raise Problem(f"none of the {len(files)} images in {path} has a text file of boxes.")
+        raise HardcaseError(f"none of the {len(files)} images in {path} has a text file of boxes.")
     objects = [[] if text is None else _yolo_lines(text, len(names)) for text in texts]
     return RawAnnotations(
         read=files.__getitem__,
@@ -151,7 +151,7 @@ def _yolo_lines(text: Path, classes: int) -> list[tuple[int, list[float]]]:
             if len(values) != 4 or label != int(label):
                 raise ValueError("a class and four numbers are needed")
         if not 0 <= label < classes:
-            raise Problem(
+            raise HardcaseError(
                 f"line {number} of {text} is of class {int(label)}; {classes} have a name.",
                 fix="a YAML file with the names of all classes",
             )
@@ -167,10 +167,10 @@ def _around(outline: list[float]) -> list[float]:
 
 def _files_below(path: Path) -> list[Path]:
     if not path.is_dir():
-        raise Problem(f"{path} is not a folder.")
+        raise HardcaseError(f"{path} is not a folder.")
     found = image_files(path)
     if not found:
-        raise Problem(f"there are no images in {path}.")
+        raise HardcaseError(f"there are no images in {path}.")
     return found
 
 
@@ -259,7 +259,9 @@ def read_voc(path: Path, split: str) -> RawAnnotations:
     """
     texts = sorted((path / "Annotations").glob("*.xml"), key=lambda file: natural(file.name))
     if not texts:
-        raise Problem(f"there are no XML files in {path / 'Annotations'}.", fix="voc:.../VOC2012")
+        raise HardcaseError(
+            f"there are no XML files in {path / 'Annotations'}.", fix="voc:.../VOC2012"
+        )
     listed = {part: _listed(path, words) for part, words in _LISTS.items()}
     divided = all(listed.values())
     if divided and split != "all":
@@ -297,7 +299,9 @@ def _voc_file(text: Path) -> tuple[str, list[tuple[str, list[float]]]]:
     """The name of the image, and class and box of each object; pixels count from 1 there."""
     content = file_bytes(text)
     if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
-        raise Problem(f"{text} defines entities, which may unfold to any size; it is not read.")
+        raise HardcaseError(
+            f"{text} defines entities, which may unfold to any size; it is not read."
+        )
     with reading(f"cannot read {text} as Pascal VOC"):
         root = ElementTree.fromstring(content)
         objects = []
@@ -323,7 +327,9 @@ def read_tags(path: Path, split: str) -> RawAnnotations:
     listed = next((key for key in ("labels", "tags") if key in rows[0]), "")
     every = [row for row in rows if None not in row.values()]
     if len(every) < len(rows):
-        raise Problem(f"{path}: {len(rows) - len(every)} rows are shorter than the first line.")
+        raise HardcaseError(
+            f"{path}: {len(rows) - len(every)} rows are shorter than the first line."
+        )
     if listed:
         words = [[word.strip() for word in row[listed].split("|") if word.strip()] for row in rows]
         classes = tuple(sorted({word for row in words for word in row}, key=natural))
@@ -347,7 +353,7 @@ def _is_set(word: str, column: str, path: Path) -> bool:
     known: Mapping[str, bool] = {"1": True, "0": False, "": False, "-1": False}
     plain = word.strip().removesuffix(".0")
     if plain not in known:
-        raise Problem(
+        raise HardcaseError(
             f"{path}: column {column} holds {word!r}; 0 and 1 are needed.",
             fix="one column of 0 and 1 for each class, or one column labels with cat|dog",
         )
@@ -374,7 +380,7 @@ def read_masks(path: Path, split: str) -> RawAnnotations:
     images = [(file, mask) for file, mask in pairs if file not in masks and not _is_mask(file)]
     whole = [(file, mask) for file, mask in images if mask is not None]
     if not whole:
-        raise Problem(
+        raise HardcaseError(
             f"none of the {len(images)} images in {path} has a mask.",
             fix="masks/NAME.png for images/NAME.jpg",
         )

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from hardcase.claims.answers import AskedNetwork, Layout, standard_outputs
 from hardcase.claims.subjects import Task, flat_table
-from hardcase.errors import Problem, Unanswered, require_consent
+from hardcase.errors import HardcaseError, Unanswered, require_consent
 from hardcase.models.adapters import Cached, ClientConfig, Retrying
 from hardcase.models.load import Loading, with_outputs
 from hardcase.randomness import stream
@@ -210,14 +210,16 @@ class Http:
         self.input_spec, self.output_specs, identity = self._metadata(until)
         self.output_spec = self.output_specs[0]
         if (self.input_spec.shape[0] or 1) * math.prod(self.image) > LARGEST_REQUEST:
-            raise Problem(f"{self.url} demands more than {LARGEST_REQUEST:,} numbers at once.")
+            raise HardcaseError(
+                f"{self.url} demands more than {LARGEST_REQUEST:,} numbers at once."
+            )
         self.binary = self._understands_binary(until)
         self.hash = digest([identity, repr(self.pixels), self.outputs])
         self.canary: Tensor | None = None  # what the model says of that image alone
         try:
             known = self._ask(self._canary_image(), until)
         except Unanswered as error:
-            raise Problem(f"{self.url} does not answer: {error}") from error
+            raise HardcaseError(f"{self.url} does not answer: {error}") from error
         if bool(known.isfinite().all()):
             self.canary = known
         self.tally.clear()
@@ -236,7 +238,7 @@ class Http:
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
     ) -> Answer:
         if taps:
-            raise Problem(f"{self.name} shows no layers; a server offers {self.offers} only.")
+            raise HardcaseError(f"{self.name} shows no layers; a server offers {self.offers} only.")
         self.tally["rows"] += len(x)
         size = min(self.config.batch, self.input_spec.shape[0] or self.config.batch)
         if self.canary is not None and len(x) > 1:
@@ -275,7 +277,7 @@ class Http:
             why = "an answer of another shape"
         else:
             promised += f" of shape {self.output_spec.shape}"
-        raise Problem(f"{self.name} gives {why}.", f"Its metadata promise {promised}.")
+        raise HardcaseError(f"{self.name} gives {why}.", f"Its metadata promise {promised}.")
 
     def _answer(self, array: Array, until: float, *, binary: bool) -> Array:
         headers, body = encode(array, self.input_spec, self.output_spec, binary=binary)
@@ -295,11 +297,11 @@ class Http:
         try:
             return specs(self.client.ask("GET", path, {}, b"", until=until)[1])
         except MalformedAnswer as error:
-            raise Problem(f"{self.url} describes its model with {error}.") from error
+            raise HardcaseError(f"{self.url} describes its model with {error}.") from error
         except Refused as error:
             raise self._refused(error) from error
         except Unanswered as error:
-            raise Problem(
+            raise HardcaseError(
                 f"{self.url} does not answer: {error}",
                 fix="is the server running, and reachable from here?",
             ) from error
@@ -343,7 +345,7 @@ class Http:
         if not far[place] <= SAME:
             if bool((far <= SAME).any()):
                 raise ValueError("answers in another order than the images were sent")
-            raise Problem(
+            raise HardcaseError(
                 f"{self.name} has changed: it answers an image differently from before.",
                 "Answers of two models would be mixed. Shards that were finished are stored.",
                 fix="see to the server, then go on",
@@ -354,8 +356,10 @@ class Http:
         noise = torch.rand(1, *self.image, generator=stream(self.luck, "canary"))
         return (noise * 255).round() / 255
 
-    def _refused(self, error: Refused) -> Problem:
-        return Problem(f"{self.url} refuses the request: {error}", fix=HINTS.get(error.status, ""))
+    def _refused(self, error: Refused) -> HardcaseError:
+        return HardcaseError(
+            f"{self.url} refuses the request: {error}", fix=HINTS.get(error.status, "")
+        )
 
     def _connect(self) -> None:
         self.tally: Counter[str] = Counter()
@@ -420,7 +424,7 @@ def load(
     if task != "classes":  # how a detector's tensors are read stands behind it
         address = spec.partition("?")[0]
     if how.offline and not is_here(checked_url(address)):
-        raise Problem(
+        raise HardcaseError(
             f"{address} is on another machine, and --offline forbids to ask it.",
             fix="leave out --offline",
         )

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from hardcase.cache import named_path
-from hardcase.errors import Problem, choice, reading, require_consent
+from hardcase.errors import HardcaseError, choice, reading, require_consent
 from hardcase.models.adapters import fit_state, own_names, read_state, timm_config
 from hardcase.models.names import imagenet_if_known
 
@@ -107,9 +107,9 @@ def _timm(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hu
     if name.split(".")[0] not in known and "/" not in name:
         near = get_close_matches(name, known, n=1)
         fix = f"timm:{near[0]}" if near else "timm.list_models() names them"
-        raise Problem(f"timm has no model {name!r}.", fix=fix)
+        raise HardcaseError(f"timm has no model {name!r}.", fix=fix)
     if pretrained and offline and os.environ.get("HF_HUB_OFFLINE") != "1":
-        raise Problem(
+        raise HardcaseError(
             f"--offline, and timm:{name} may have to fetch its weights.",
             fix=f"HF_HUB_OFFLINE=1 in the environment, or WEIGHTS@timm:{name}",
         )
@@ -163,7 +163,7 @@ def _hf(
         _log.warning("the hub does not answer; only what it gave before is looked at")
         offline = True
     if asks and not pretrained:
-        raise Problem(
+        raise HardcaseError(
             f"hf:{name} with labels takes the weights of its folder, not a file of yours.",
             fix=f"hf:FOLDER?{words}, after save_pretrained(FOLDER)",
         )
@@ -204,7 +204,7 @@ def _labels(words: str) -> tuple[tuple[str, ...], str]:
     if given:
         raise choice("option of a zero-shot classifier", next(iter(given)), ("labels", "template"))
     if len(set(labels)) < 2 or "{}" not in template:
-        raise Problem(
+        raise HardcaseError(
             f"a zero-shot classifier tells at least two labels apart; this names {len(labels)}.",
             fix="hf:PATH?labels=cat,dog, perhaps &template=a drawing of a {}",
         )
@@ -327,7 +327,7 @@ def _torchvision(name: str, classes: int | None, pretrained: bool, offline: bool
     weights = models.get_model_weights(name).DEFAULT
     stored = Path(torch.hub.get_dir()) / "checkpoints" / str(weights.url).rpartition("/")[2]
     if pretrained and offline and not stored.is_file():
-        raise Problem(
+        raise HardcaseError(
             f"the weights of {name} are not on this machine, and --offline forbids to fetch them.",
             f"Looked for {stored}.",
         )
@@ -372,7 +372,7 @@ def _imported(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except Exception as error:  # a build that does not fit torch raises RuntimeError at import
-        raise Problem(
+        raise HardcaseError(
             f"{package} cannot be imported: {error}",
             fix=f"pip install {INSTALLS.get(package, package)}",
         ) from error

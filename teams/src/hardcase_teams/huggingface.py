@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase_teams.training import TrainingRisk
 
 __all__ = ["RobustnessCallback"]
@@ -34,7 +34,7 @@ class RobustnessCallback(_callback()):  # type: ignore[misc]
 
     def __init__(self, conditions: Any, *, every: int = 1, **options: Any) -> None:
         if RobustnessCallback.__base__ is object:
-            raise Problem(
+            raise HardcaseError(
                 "transformers is not installed.", fix="pip install 'hardcase[huggingface]'"
             )
         self.risk = TrainingRisk(conditions, every=every, **options)

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from hardcase.errors import Problem
-from hardcase.repair.hardest import Hardest
+from hardcase.errors import HardcaseError
+from hardcase.repair.hardest import WorstOfK
 from hardcase_teams.training import TrainingRisk
 
-__all__ = ["HardestCallback", "Robustness"]
+__all__ = ["Robustness", "WorstOfKCallback"]
 
 
 def _callback() -> Any:
@@ -28,7 +28,7 @@ def _callback() -> Any:
 
 def _require_lightning() -> None:
     if Robustness.__base__ is object:
-        raise Problem("Lightning is not installed.", fix="pip install 'hardcase[lightning]'")
+        raise HardcaseError("Lightning is not installed.", fix="pip install 'hardcase[lightning]'")
 
 
 # Lightning is an extra, so its types are not known here
@@ -77,12 +77,12 @@ class Robustness(_callback()):  # type: ignore[misc]
         self.risk.load_state_dict(state_dict)
 
 
-class HardestCallback(_callback()):  # type: ignore[misc]
+class WorstOfKCallback(_callback()):  # type: ignore[misc]
     """Replace part of every training batch ``(x, y, ...)`` by its hardest draws.
 
     Args:
-        conditions: As for `hc.Hardest`.
-        **options: Further options of `hc.Hardest`: draws, share, steps, mean, std, seed.
+        conditions: As for `hc.WorstOfK`.
+        **options: Further options of `hc.WorstOfK`: draws, share, steps, mean, std, seed.
     """
 
     def __init__(self, conditions: Any, **options: Any) -> None:
@@ -90,12 +90,12 @@ class HardestCallback(_callback()):  # type: ignore[misc]
         super().__init__()
         self.conditions = conditions
         self.options = options
-        self.hard: Hardest | None = None
+        self.hard: WorstOfK | None = None
         self._seen = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """The model that is trained is the one that is asked."""
-        self.hard = Hardest(pl_module, self.conditions, **self.options)
+        self.hard = WorstOfK(pl_module, self.conditions, **self.options)
         self.hard.load_state_dict({"seen": self._seen})
 
     def on_train_batch_start(
@@ -103,7 +103,7 @@ class HardestCallback(_callback()):  # type: ignore[misc]
     ) -> None:
         """Write the harder images into the batch, which is on the device already."""
         if not isinstance(batch, list | tuple) or len(batch) < 2:
-            raise Problem(
+            raise HardcaseError(
                 f"a batch is a {type(batch).__name__}; it must be (images, labels, ...).",
                 fix="a data set of pairs (image, label)",
             )

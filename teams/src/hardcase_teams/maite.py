@@ -20,7 +20,7 @@ from hardcase.claims.annotations import AnnotatedImages, load_annotations
 from hardcase.claims.answers import AskedNetwork, Layout, standard_outputs
 from hardcase.claims.subjects import ClaimModel, Detections, strongest
 from hardcase.data.own import names_by_number
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import digest, to_grid
 from hardcase.types import Answer, Images, Model, Offer, Tap
 
@@ -78,7 +78,7 @@ class MaiteDetectionModel:
 
     def __init__(self, subject: ClaimModel) -> None:
         if subject.task != "boxes":
-            raise Problem(f"{subject.name} answers {subject.task}; a detector answers boxes.")
+            raise HardcaseError(f"{subject.name} answers {subject.task}; a detector answers boxes.")
         self.subject = subject
         names = dict(enumerate(subject.class_names))
         self.metadata: ModelMetadata = {"id": subject.name, "index2label": names}
@@ -152,7 +152,7 @@ class FromMaite:
 
     def __init__(self, model: Any, *, outputs: str = "logits") -> None:
         if outputs not in ("logits", "probabilities"):
-            raise Problem(f"outputs is {outputs!r}; it is 'logits' or 'probabilities'.")
+            raise HardcaseError(f"outputs is {outputs!r}; it is 'logits' or 'probabilities'.")
         self.model = model
         self.name = str(model.metadata["id"])
         self.hash = f"maite:{self.name}"
@@ -171,7 +171,7 @@ def images_from_maite(dataset: Any) -> Images:
     rows = [dataset[index] for index in range(len(dataset))]
     pixels = [torch.as_tensor(np.asarray(image)) for image, _, _ in rows]
     if len({tuple(one.shape) for one in pixels}) != 1:
-        raise Problem(
+        raise HardcaseError(
             "the images of this MAITE data set differ in size, or there are none.",
             fix="resize them to the size that the model takes",
         )
@@ -179,7 +179,9 @@ def images_from_maite(dataset: Any) -> Images:
     if x.dtype != torch.uint8:
         if float(x.min()) < 0 or float(x.max()) > 1:
             span = f"{float(x.min()):.3g} to {float(x.max()):.3g}"
-            raise Problem(f"the images of this MAITE data set reach from {span}, not from 0 to 1.")
+            raise HardcaseError(
+                f"the images of this MAITE data set reach from {span}, not from 0 to 1."
+            )
         x = (255 * to_grid(x.float())).round().to(torch.uint8)
     y = torch.tensor([int(np.asarray(target).argmax()) for _, target, _ in rows])
     count = len(np.asarray(rows[0][1]))
@@ -210,7 +212,7 @@ def annotations_from_maite(dataset: Any, *, resize: int = 0, crop: int = 0) -> A
     """A MAITE data set of object detection as annotated images."""
     items = [dataset[row] for row in range(len(dataset))]
     if not all(hasattr(one, "boxes") and hasattr(one, "labels") for _, one, _ in items):
-        raise Problem(
+        raise HardcaseError(
             f"the targets of {dataset.metadata.get('id')} have no boxes and labels.",
             fix="images_from_maite, where they are classes",
         )

@@ -12,14 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 try:
     from mlflow.models.evaluation import EvaluationResult, ModelEvaluator
     from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
     from mlflow.tracking import MlflowClient
 except ModuleNotFoundError as error:
-    raise Problem("MLflow is not installed.", fix="pip install 'hardcase[mlflow]'") from error
+    raise HardcaseError("MLflow is not installed.", fix="pip install 'hardcase[mlflow]'") from error
 
 if TYPE_CHECKING:
     from hardcase.runs.results import Run
@@ -73,7 +73,9 @@ class HardcaseEvaluator(ModelEvaluator):  # type: ignore[misc]
         given = dict(evaluator_config or {})
         images = _images(dataset, given)
         if model is None:
-            raise Problem("there is no model to evaluate.", fix="mlflow.models.evaluate(MODEL, …)")
+            raise HardcaseError(
+                "there is no model to evaluate.", fix="mlflow.models.evaluate(MODEL, …)"
+            )
         client = MlflowClient()
         settings: dict[str, Any] = {"method": "none", "judge": False}
         settings |= {key: value for key, value in given.items() if key not in OWN}
@@ -163,7 +165,7 @@ def _images(dataset: Any, given: Mapping[str, Any]) -> Images:
     if column is None and len(names) == 1:
         column = names[0]
     if column is None or dataset.labels_data is None:
-        raise Problem(
+        raise HardcaseError(
             "the evaluation data is no table of paths of images and labels.",
             f"Columns: {', '.join(names) or 'none'}.",
             fix=f'a DataFrame with "{PATHS[0]}" and "label", targets="label"',

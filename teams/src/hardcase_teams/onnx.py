@@ -20,7 +20,7 @@ from torch import Tensor
 from hardcase.cache import named_path
 from hardcase.claims.answers import AskedNetwork, Layout
 from hardcase.claims.subjects import Detections, Task
-from hardcase.errors import Problem, Unanswered, cancelled_by, reading, within
+from hardcase.errors import HardcaseError, Unanswered, cancelled_by, reading, within
 from hardcase.models.load import Loading, with_outputs
 from hardcase.models.subject import LOOPING
 from hardcase.tensors import chunks, digest
@@ -77,7 +77,9 @@ class Onnx:
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
     ) -> Answer:
         if taps:
-            raise Problem(f"{self.name} shows no layers; an ONNX file offers {self.offers} only.")
+            raise HardcaseError(
+                f"{self.name} shows no layers; an ONNX file offers {self.offers} only."
+            )
         given = self._session.get_inputs()[0]
         batch, *rest = [size if isinstance(size, int) else None for size in given.shape]
         array = self.pixels.array(x, [batch, *rest], np.dtype(KINDS[given.type]))
@@ -90,7 +92,7 @@ class Onnx:
             whole = np.concatenate(parts)[: len(array)]
             return Answer(to_logits(whole, len(x), classes=self.classes, outputs=self.outputs))
         except ValueError as error:
-            raise Problem(f"{self.name} gives {error}.") from error
+            raise HardcaseError(f"{self.name} gives {error}.") from error
 
     def _run(self, array: Array, name: str) -> Array:
         wanted = self._session.get_outputs()[0].name
@@ -186,7 +188,9 @@ def _read(path: Path) -> bytes:
     except ImportError as error:
         raise _not_installed("onnx") from error
     if not path.is_file():
-        raise Problem(f"there is no file {path}.", fix="onnx:PATH with the path of an .onnx file")
+        raise HardcaseError(
+            f"there is no file {path}.", fix="onnx:PATH with the path of an .onnx file"
+        )
     with _loading(path):
         return bytes(onnx.load_model(str(path)).SerializeToString())
 
@@ -204,14 +208,14 @@ def _open(data: bytes, path: Path, name: str) -> Any:
     given = session.get_inputs()
     if len(given) != 1 or given[0].type not in KINDS:
         types = ", ".join(f"{tensor.name}: {tensor.type}" for tensor in given)
-        raise Problem(
+        raise HardcaseError(
             f"{name} takes {types}; one input of images is needed.", f"known: {', '.join(KINDS)}"
         )
     return session
 
 
-def _not_installed(package: str) -> Problem:
-    return Problem(
+def _not_installed(package: str) -> HardcaseError:
+    return HardcaseError(
         f"ONNX models need {package}, which is not installed.", fix="pip install 'hardcase[onnx]'"
     )
 

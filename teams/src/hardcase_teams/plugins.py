@@ -26,7 +26,7 @@ class Plugin(NamedTuple):
 PLUGINS: Sequence[Plugin] = (
     Plugin(
         "pytest",
-        "stored findings are test cases",
+        "stored failures are test cases",
         "pytest RUN/run.json --hardcase-model MODEL",
         "pip install pytest 'hardcase[teams]'",
         ("pytest", TEAMS),
@@ -34,7 +34,7 @@ PLUGINS: Sequence[Plugin] = (
     ),
     Plugin(
         "mlflow",
-        "risk, worst case and report of a logged model; thresholds fail its release",
+        "failure rate, worst case and report of a logged model; thresholds fail its release",
         'mlflow.models.evaluate(..., evaluators="hardcase")',
         "pip install 'hardcase[mlflow]'",
         ("mlflow", TEAMS),
@@ -42,7 +42,7 @@ PLUGINS: Sequence[Plugin] = (
     ),
     Plugin(
         "lightning",
-        "risk after validation, best checkpoint by it; harder training batches",
+        "failure rate after validation, best checkpoint by it; harder training batches",
         "hardcase_teams.lightning.Robustness",
         "pip install 'hardcase[lightning]'",
         ("lightning", TEAMS),
@@ -50,7 +50,7 @@ PLUGINS: Sequence[Plugin] = (
     ),
     Plugin(
         "transformers",
-        "risk after evaluation in a Trainer; networks and zero-shot classifiers as models",
+        "failure rate after evaluation in a Trainer; networks and zero-shot classifiers as models",
         "hardcase_teams.huggingface.RobustnessCallback, --model hf:PATH?labels=a,b",
         "pip install 'hardcase[huggingface]'",
         ("transformers", TEAMS),
@@ -66,7 +66,7 @@ PLUGINS: Sequence[Plugin] = (
     ),
     Plugin(
         "fiftyone",
-        "find failures of a model on a view; load a run, seed and finding grouped",
+        "find failures of a model on a view; load a run, image and failure grouped",
         "fiftyone plugins create",
         "pip install fiftyone, then teams/fiftyone of the repository",
         ("fiftyone",),

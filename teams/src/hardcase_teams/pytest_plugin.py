@@ -128,17 +128,17 @@ class StillFails(Exception):  # noqa: N818 - what it says
 
 
 def _run(folder: Path) -> Run:
-    from hardcase.errors import Problem
+    from hardcase.errors import HardcaseError
     from hardcase.runs.results import Run
 
     try:
         return Run(folder)
-    except Problem as problem:
+    except HardcaseError as problem:
         raise pytest.UsageError(str(problem)) from problem
 
 
 def _stored(run: Run, config: pytest.Config) -> list[Stored]:
-    from hardcase.errors import Problem
+    from hardcase.errors import HardcaseError
     from hardcase.suite.replay import stored
 
     try:
@@ -147,7 +147,7 @@ def _stored(run: Run, config: pytest.Config) -> list[Stored]:
             accepted=config.getoption("--hardcase-only") == "accepted",
             allow_damaged=bool(config.getoption("--hardcase-allow-damaged")),
         )
-    except Problem as problem:
+    except HardcaseError as problem:
         raise pytest.UsageError(str(problem)) from problem
 
 

@@ -16,7 +16,7 @@ import torch
 
 from hardcase.campaign.record import Counts
 from hardcase.environment import VERSION
-from hardcase.errors import INTERNAL, Problem
+from hardcase.errors import INTERNAL, HardcaseError
 from hardcase.runs.workers import WorkerLost, WorkItem
 from hardcase.types import Guide
 
@@ -75,7 +75,7 @@ class Cluster:
         try:
             outcome = self.ray.get(handle)
         except errors.RayTaskError as error:
-            if isinstance(error.cause, Problem):
+            if isinstance(error.cause, HardcaseError):
                 raise error.cause from error
             raise _failure(error.cause) from error
         except errors.OutOfMemoryError as error:
@@ -94,10 +94,10 @@ class Cluster:
         return {}
 
 
-def _failure(error: BaseException) -> Problem:
+def _failure(error: BaseException) -> HardcaseError:
     """Something went wrong in a worker before or after the search itself."""
     words = [line for line in str(error).splitlines() if line.strip()] or ["no message"]
-    return Problem(
+    return HardcaseError(
         f"a worker of the cluster failed: {type(error).__name__}: {words[-1].strip()}",
         "Every machine needs the same packages, and the modules that the model and the method come"
         " from.",
@@ -108,9 +108,9 @@ def _failure(error: BaseException) -> Problem:
 def _work(task: WorkItem, sent: Sequence[Any], versions: Mapping[str, str]) -> Any:
     """In a worker: `sent` are references to the ingredients and to the guides of the round."""
     if versions != _versions():
-        raise Problem(
+        raise HardcaseError(
             f"a machine of the cluster has other versions: {_versions()}, here {dict(versions)}.",
-            "Findings would depend on where a shard was searched.",
+            "Failures would depend on where a shard was searched.",
             fix="the same hardcase and torch on every machine",
         )
     torch.set_num_threads(1)
@@ -140,7 +140,7 @@ def _ray() -> Any:
         import ray
         import ray.exceptions
     except ImportError as error:
-        raise Problem(
+        raise HardcaseError(
             "a cluster needs Ray, which is not installed.", fix="pip install 'hardcase[ray]'"
         ) from error
     return ray
@@ -149,7 +149,7 @@ def _ray() -> Any:
 def check_place(where: str) -> None:
     """Raise if `where` does not name a cluster, or if Ray is missing."""
     if not re.fullmatch(r"auto|ray://.+|local:[1-9]\d*|(?!local:)[^:/]+:\d+", where):
-        raise Problem(
+        raise HardcaseError(
             f"cluster is {where!r}; it is auto, ray://HOST:PORT or local:N.",
             fix="--cluster local:2",
         )
@@ -172,7 +172,7 @@ def _connect(ray: Any, where: str) -> None:
     try:
         ray.init(**place, **quiet)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        raise Problem(
+        raise HardcaseError(
             f"the cluster {where!r} cannot be reached: {(str(error).splitlines() or [''])[0]}",
             fix="ray start --head on one machine, or --cluster local:2",
         ) from error

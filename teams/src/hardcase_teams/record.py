@@ -16,7 +16,7 @@ from typing import Any
 
 from hardcase.cache import write_atomically
 from hardcase.environment import VERSION
-from hardcase.errors import FAILED, Problem
+from hardcase.errors import FAILED, HardcaseError
 from hardcase.runs.files import read_json, storable
 from hardcase_teams.card import PICTURE, CardContent, escaped, markdown_table
 
@@ -40,10 +40,10 @@ def write_record(content: CardContent, folder: Path, *, version: str = "") -> Pa
     hashes = record.get("hashes") or {}
     name = version or content.weights
     if not name.replace(".", "").replace("-", "").replace("_", "").replace("+", "").isalnum():
-        raise Problem(f"version {name!r} cannot be a file's name.", fix="--version 1.2.0")
+        raise HardcaseError(f"version {name!r} cannot be a file's name.", fix="--version 1.2.0")
     path = folder / f"{name}.json"
     if path.exists():
-        raise Problem(f"{path} exists: a version has one record.", fix="--version NEXT")
+        raise HardcaseError(f"{path} exists: a version has one record.", fix="--version NEXT")
     before = latest_record(folder)
     said, found = content.outcome()
     body = {
@@ -90,12 +90,14 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         said = read_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise Problem(f"{path} cannot be read: {error}") from error
+        raise HardcaseError(f"{path} cannot be read: {error}") from error
     if not isinstance(said, dict) or said.get("kind") != "release record":
-        raise Problem(f"{path} is no release record.", fix="hardcase card RUN --record --to DIR")
+        raise HardcaseError(
+            f"{path} is no release record.", fix="hardcase card RUN --record --to DIR"
+        )
     signature = said.pop(SIGNATURE, None)
     if signature != _signature(said):
-        raise Problem(f"{path} is not as it was written: its hash is another.", code=FAILED)
+        raise HardcaseError(f"{path} is not as it was written: its hash is another.", code=FAILED)
     return {**said, SIGNATURE: signature}
 
 
@@ -105,7 +107,7 @@ def latest_record(folder: Path) -> dict[str, Any] | None:
     for number, (one, before) in enumerate(zip(found, [None, *found]), start=1):
         expected = before and {"version": before["version"], SIGNATURE: before[SIGNATURE]}
         if one["number"] != number or one["before"] != expected:
-            raise Problem(
+            raise HardcaseError(
                 f"the records of {folder} are no chain: before {one['version']} one is missing.",
                 code=FAILED,
             )

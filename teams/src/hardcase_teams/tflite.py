@@ -18,7 +18,7 @@ from hardcase.cache import named_path
 from hardcase.claims.answers import AskedNetwork, Layout, is_sigmoid
 from hardcase.claims.subjects import Detections, Task
 from hardcase.data.own import file_bytes
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.fetching import load as load_fetched
 from hardcase.models.load import Loading
 from hardcase.models.pretrained import PRETRAINED
@@ -94,20 +94,20 @@ def _open_tflite(content: bytes, name: str) -> Any:
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError as error:
-        raise Problem(
+        raise HardcaseError(
             "TFLite files need ai-edge-litert, which is not installed.",
             fix="pip install 'hardcase[tflite]'",
         ) from error
     if content[4:8] != b"TFL3":
-        raise Problem(f"{name} is no TFLite file.")
+        raise HardcaseError(f"{name} is no TFLite file.")
     try:
         interpreter = Interpreter(model_content=content, num_threads=torch.get_num_threads())
         interpreter.allocate_tensors()
     except (ValueError, RuntimeError) as error:
-        raise Problem(f"{name} cannot be run: {str(error).splitlines()[0]}") from error
+        raise HardcaseError(f"{name} cannot be run: {str(error).splitlines()[0]}") from error
     inputs = interpreter.get_input_details()
     if len(inputs) != 1 or len(inputs[0]["shape"]) != 4:
-        raise Problem(f"{name} takes {len(inputs)} inputs; one of images is needed.")
+        raise HardcaseError(f"{name} takes {len(inputs)} inputs; one of images is needed.")
     return interpreter
 
 
@@ -132,7 +132,7 @@ def read_tflite(
 ) -> TfLite:
     """The network in a file; a text of its name beside it may name its classes, one a line."""
     if not path.is_file():
-        raise Problem(
+        raise HardcaseError(
             f"there is no file {path}.", fix="tflite:PATH with the path of a .tflite file"
         )
     beside = path.with_suffix(".txt")

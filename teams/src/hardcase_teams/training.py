@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hardcase.conditions import Conditions, RiskTable, condition_box, measure_risk
 from hardcase.data.sources import images_of
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.adapters import logits_of
 from hardcase.models.subject import in_evaluation_mode
 from hardcase.tensors import to_bytes
@@ -52,7 +52,7 @@ class TrainingRisk:
         seed: int = 0,
     ) -> None:
         if min(count, draws, every) < 1:
-            raise Problem(
+            raise HardcaseError(
                 f"{count} images, {draws} draws, every {every}: each must be at least 1.",
                 fix="count=128, draws=16, every=5",
             )
@@ -120,7 +120,7 @@ class TrainingRisk:
             if sum(map(len, y)) >= self.count:
                 break
         if not x:
-            raise Problem(
+            raise HardcaseError(
                 "there is no validation data to measure the failure rate on.",
                 fix="images=..., in any form that hc.run takes",
             )
@@ -138,7 +138,7 @@ def _pair(batch: Any) -> tuple[Tensor, Tensor]:
     elif isinstance(batch, list | tuple):
         found = list(batch[:2])
     if len(found) != 2 or not all(isinstance(one, Tensor) for one in found):
-        raise Problem(
+        raise HardcaseError(
             f"a validation batch is a {type(batch).__name__} without images and labels.",
             fix="images=..., in any form that hc.run takes",
         )

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from hardcase.conditions.fitting.field_images import LEAST, read_field
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.types import Images
 
 
@@ -38,13 +38,13 @@ def test_images_at_any_depth_are_read(tmp_path):
 
 @pytest.mark.parametrize("count", [0, 1, LEAST - 1])
 def test_too_few_images_are_refused(tmp_path, count):
-    with pytest.raises(Problem, match="no images" if count == 0 else f"{count} images"):
+    with pytest.raises(HardcaseError, match="no images" if count == 0 else f"{count} images"):
         read_field(folder(tmp_path / "few", count), labelled())
 
 
 def test_another_size_is_refused_with_what_to_type(tmp_path):
     spec = folder(tmp_path / "large", size=(20, 16))
-    with pytest.raises(Problem, match="20×16") as raised:
+    with pytest.raises(HardcaseError, match="20×16") as raised:
         read_field(spec, labelled())
     assert "?resize=12&crop=center" in raised.value.fix
     assert len(read_field(f"{spec}?resize=12&crop=center", labelled())) == 60
@@ -60,7 +60,7 @@ def test_channels_become_those_of_the_labelled_images(tmp_path):
 
 def test_labelled_images_themselves_say_nothing(tmp_path):
     images = labelled(count=80)
-    with pytest.raises(Problem, match="0 images that can be used") as raised:
+    with pytest.raises(HardcaseError, match="0 images that can be used") as raised:
         read_field(images.x, images)
     assert any("labelled images themselves" in line for line in raised.value.why)
 
@@ -79,7 +79,7 @@ def test_a_few_unreadable_files_are_left_out_and_many_are_refused(tmp_path):
     assert "1 images cannot be read" in found.notes[0]
     for i in range(20):
         (tmp_path / "some" / f"broken{i}.png").write_bytes(b"")
-    with pytest.raises(Problem, match="21 of 81 images"):
+    with pytest.raises(HardcaseError, match="21 of 81 images"):
         read_field(spec, labelled())
 
 
@@ -97,7 +97,7 @@ def test_of_very_many_files_only_those_that_are_used_are_decoded(tmp_path, monke
 
 def test_other_things_are_refused(tmp_path):
     for wrong in (3, "folder:/nowhere", "nothing-known", torch.full((60, 1, 12, 12), 3.0)):
-        with pytest.raises(Problem):
+        with pytest.raises(HardcaseError):
             read_field(wrong, labelled())
 
 

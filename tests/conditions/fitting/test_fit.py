@@ -13,7 +13,7 @@ from hardcase.conditions import condition_box
 from hardcase.conditions.box import samples_of
 from hardcase.conditions.fitting import fit as fitting, search
 from hardcase.conditions.fitting.coordinates import Spread, conditions_of, fittable
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Seeds
 
@@ -48,7 +48,7 @@ def test_nothing_is_claimed_of_other_images_of_the_same_kind(digits):
     assert found.found == ()
     assert found.unexplained.p > 0.01  # one null in twenty is below 0.05
     assert {*found.smallest} == {*FEW}
-    with pytest.raises(Problem, match="no conditions were found"):
+    with pytest.raises(HardcaseError, match="no conditions were found"):
         _ = found.conditions
 
 
@@ -173,7 +173,7 @@ def test_labelled_images_that_are_named_twice_are_divided(digits):
 
 
 def test_too_few_labelled_images_are_refused(digits):
-    with pytest.raises(Problem, match="too few"):
+    with pytest.raises(HardcaseError, match="too few"):
         fitting.prepared(digits[0].first(30), digits[2].x, train=digits[1])
 
 

@@ -1,11 +1,11 @@
-"""Which accuracy to expect in the field, without labels: learned from fields with known labels.
+"""Which accuracy to expect in the field, without labels: learned from synthetic fields with labels.
 
-Many synthetic fields are made of the labelled images: conditions near the fitted ones, and any
-others, mixes of classes, and changes that no fitted coordinate is. Of each the accuracy is known,
-and everything that can be seen without labels: how sure the model is, how many images lie below the
+Many synthetic fields are rendered from the labelled images: conditions near the fitted ones, and
+any others, mixes of classes, and changes that no fitted coordinate is. Of each the accuracy is
+measured, and the features that need no labels: how sure the model is, how many images lie below the
 threshold of its confidence that gives the accuracy of the labelled images (S. Garg et al., ICLR
-2022), how far the field is. A regression in which fields like this one count most says which
-accuracy goes with what is seen. Where no synthetic field looks like this one, nothing is said.
+2022), how far the field is. A regression in which similar fields count most predicts the accuracy
+from these features. Where no synthetic field resembles the real field, there is no prediction.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ OUTSIDE_SHARE = 0.25
 OUTSIDE = ("glass_blur", "impulse_noise", "spatter", "elastic_transform", "brightness")
 """Corruptions that stand for what the coordinates are not."""
 JITTER = 0.35
-"""By how much widths near the fitted ones vary, as a logarithm."""
+"""Variation of widths around the fitted widths, as a logarithm."""
 RIDGE = 0.3
 LEAST_FIELDS = 12.0
-"""Synthetic fields that must count, at least, for an accuracy to be said."""
+"""Least effective number of synthetic fields for a prediction."""
 FARTHEST = 1.5
 """How far from all synthetic fields a field may lie, in their own distances from each other."""
 LEVEL = 0.95
@@ -104,7 +104,7 @@ class ExpectedAccuracy:
         value: The estimate; None where it is refused.
         low: The lower end of its 95 % interval.
         high: The upper end.
-        refused: Why nothing is said; empty where something is.
+        refused: Why there is no prediction; empty if there is.
         unmodified: The accuracy on the labelled images as they are.
         fitted: The accuracy on the labelled images under the fitted conditions and classes.
         atc: What a threshold of confidence alone suggests.
@@ -140,7 +140,7 @@ class _Synthetic:
     seed: int
 
     def field(self, number: int) -> NDArray[np.float64]:
-        """Accuracy, what can be seen, and the embedding of a synthetic field, as one row."""
+        """Accuracy, features and embedding of a synthetic field, as a row."""
         chance = np.random.default_rng([self.seed, number])
         near = chance.random() < NEAR_SHARE
         candidate = self._near(chance) if near else self._anywhere(chance)
@@ -152,11 +152,11 @@ class _Synthetic:
             x = to_grid(corrupt(x, name, severity, keys_of(images.id)))
         logits = logits_of(self.model, x)
         right = float((logits.argmax(1) == images.y).double().mean())
-        whole = self.embedding.of(x)
-        return np.concatenate([[right], self.seen(logits, whole), whole])
+        embedded = self.embedding.of(x)
+        return np.concatenate([[right], self.seen(logits, embedded), embedded])
 
     def seen(self, logits: Float[Tensor, "n k"], embedding: Vector) -> Vector:
-        """What can be seen of a field without labels."""
+        """The features of a field that need no labels."""
         sure = self.confidence.seen(logits)
         start = self.matching.place(Candidate())
         distance = float(np.linalg.norm(embedding - start.embedding))
@@ -164,7 +164,7 @@ class _Synthetic:
         return np.array([sure["atc"], sure["doc"], distance, left])
 
     def _near(self, chance: np.random.Generator) -> Candidate:
-        """Conditions near the fitted ones, perhaps with one coordinate more."""
+        """Conditions near the fitted conditions, perhaps with another coordinate."""
         candidate = self.place.candidate
         for name, spread in candidate.spreads.items():
             row = self.matching.rows(name)
@@ -228,37 +228,37 @@ def expected_accuracy(
         place: Where the fit ended.
         rejected: Whether something of the field is left that no condition explains.
         seed: What synthetic fields follow from.
-        kept: What was measured before.
-        on_progress: Told how many synthetic fields of how many are done.
+        kept: Cached measurements.
+        on_progress: Called with how many synthetic fields are done, and with their total.
     """
     kept = kept or Kept()
     logits = logits_of(model, from_bytes(images.x))
     confidence = Confidence.fit(logits, images.y)
-    made = _Synthetic(model, images, matching.embedding, matching, place, confidence, seed)
+    synthetic = _Synthetic(model, images, matching.embedding, matching, place, confidence, seed)
     rows = list[Vector]()
     for number in range(FIELDS):
         name = f"synthetic {number} of {place.candidate.key} by {_of_model(logits)}"
-        rows.append(kept.get(name, lambda number=number: made.field(number)))  # type: ignore[misc]
+        rows.append(kept.get(name, lambda number=number: synthetic.field(number)))  # type: ignore[misc]
         on_progress(number + 1, FIELDS)
     table = np.stack(rows)
-    seen = made.seen(logits_of(model, field), matching.field)
-    width = len(seen)
+    features_here = synthetic.seen(logits_of(model, field), matching.field)
+    width = len(features_here)
     value, low, high, refused = _regressed(
         table[:, 0],
         table[:, 1 : 1 + width],
-        seen,
+        features_here,
         _distances(table[:, 1 + width :], matching.field),
     )
     if rejected:
         refused = "part of the field is explained by no condition"
-    known = {
+    figures = {
         "unmodified": confidence.accuracy,
         "fitted": _under(model, images, place),
         **confidence.seen(logits_of(model, field)),
     }
     if refused:
-        return ExpectedAccuracy(None, None, None, refused, **known)
-    return ExpectedAccuracy(value, low, high, "", **known)
+        return ExpectedAccuracy(None, None, None, refused, **figures)
+    return ExpectedAccuracy(value, low, high, "", **figures)
 
 
 def _of_model(logits: Float[Tensor, "n k"]) -> str:
@@ -275,7 +275,8 @@ def _under(model: Model, images: Images, place: Place) -> float:
 
 
 def _distances(embeddings: NDArray[np.float64], field: Vector) -> Mapping[str, Vector]:
-    """How far each synthetic field is from the real one, and from the nearest other one."""
+    """The distance of each synthetic field from the real field, and from the nearest other
+    field."""
     between = np.linalg.norm(embeddings[:, None] - embeddings[None], axis=2)
     np.fill_diagonal(between, np.inf)
     return {
@@ -285,26 +286,35 @@ def _distances(embeddings: NDArray[np.float64], field: Vector) -> Mapping[str, V
 
 
 def _regressed(
-    accuracy: Vector, seen: NDArray[np.float64], here: Vector, distances: Mapping[str, Vector]
+    accuracy: Vector, features: NDArray[np.float64], here: Vector, distances: Mapping[str, Vector]
 ) -> tuple[float, float, float, str]:
-    """The accuracy that goes with what is seen, its interval, and why it is refused, if it is."""
+    """The predicted accuracy, its interval, and the reason for a refusal, if any."""
     away = distances["field"]
+    # Extrapolation is refused first: the field must lie about as near to a synthetic field as these
+    # lie to each other.
     if away.min() > FARTHEST * np.quantile(distances["nearest"], 0.9):
         return 0.0, 0.0, 1.0, "no synthetic field looks like this one"
     reach = np.sort(away)[len(away) // 3]
+    # Local regression: the nearest third of the synthetic fields lies within one bandwidth. Kish's
+    # effective sample size, the squared sum over the sum of squares, decides whether that is
+    # enough.
     weights = np.exp(-0.5 * np.square(away / reach))
     if weights.sum() ** 2 / np.square(weights).sum() < LEAST_FIELDS:
         return 0.0, 0.0, 1.0, "too few synthetic fields look like this one"
-    centre = np.average(seen, axis=0, weights=weights)
-    scale = np.sqrt(np.average(np.square(seen - centre), axis=0, weights=weights)) + 1e-9
-    inputs = np.column_stack([np.ones(len(seen)), (seen - centre) / scale])
-    ridge = RIDGE * np.diag([0.0, *np.ones(seen.shape[1])])
+    centre = np.average(features, axis=0, weights=weights)
+    scale = np.sqrt(np.average(np.square(features - centre), axis=0, weights=weights)) + 1e-9
+    inputs = np.column_stack([np.ones(len(features)), (features - centre) / scale])
+    ridge = RIDGE * np.diag([0.0, *np.ones(features.shape[1])])
     root = np.sqrt(weights)[:, None]
     gram = (inputs * root).T @ (inputs * root) + ridge
     slopes = np.linalg.solve(gram, (inputs * root).T @ (accuracy * root[:, 0]))
+    # A residual over 1 - leverage is that of the field left out of the fit, without fitting again
+    # (PRESS). The floor keeps a field that determines the fit from counting as infinitely wrong.
     leverage = np.einsum("ij,ji->i", inputs * weights[:, None], np.linalg.solve(gram, inputs.T))
     residuals = np.abs(accuracy - inputs @ slopes) / np.maximum(1 - leverage, 0.1)
     value = float(np.array([1.0, *((here - centre) / scale)]) @ slopes)
+    # Half the interval is the weighted quantile of left-out residuals: the same fields that count
+    # for the value count for its error.
     order = residuals.argsort()
     heard = weights[order].cumsum() / weights.sum()
     half = float(residuals[order][np.searchsorted(heard, LEVEL).clip(max=len(order) - 1)])

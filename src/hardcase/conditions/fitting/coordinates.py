@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hardcase.conditions.declared import DECLARABLE, SIGMAS, Conditions, DeclaredRange, canonical
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 __all__ = ["Fittable", "Spread", "conditions_of", "declared_range", "fittable"]
 
 LEAST_DEVIATION = 0.08
-"""The smallest standard deviation of a coordinate, in sizes: less is not seen."""
+"""The smallest standard deviation of a coordinate, in sizes: less is invisible."""
 FARTHEST = 4.0
 """How far a centre may lie from neutral, in sizes."""
 WIDEST = 2.0
@@ -32,7 +32,7 @@ class Fittable:
     """A coordinate that can be fitted.
 
     Args:
-        name: The coordinate, one of `DECLARABLE`.
+        name: The coordinate, a name of `DECLARABLE`.
         size: A moderate change in its unit; negative where more change is less of something.
         centred: Whether its centre stays at neutral, since it has a direction in the plane.
     """
@@ -43,7 +43,7 @@ class Fittable:
 
     @property
     def one_sided(self) -> bool:
-        """Whether values lie on one side of neutral alone."""
+        """Whether values lie on a single side of neutral."""
         row = DECLARABLE[self.name]
         return row.neutral in (row.least, row.most)
 
@@ -88,7 +88,7 @@ def fittable(shape: Sequence[int], names: Sequence[str] = ()) -> tuple[Fittable,
         names: Those that are wanted; by default all that suit such images.
 
     Raises:
-        Problem: For a coordinate that cannot be fitted for such images.
+        HardcaseError: For a coordinate that cannot be fitted for such images.
     """
     table = GREY
     if shape[0] == 3:
@@ -101,7 +101,7 @@ def fittable(shape: Sequence[int], names: Sequence[str] = ()) -> tuple[Fittable,
     wanted = [canonical(name) for name in names] or list(table)
     unknown = [name for name in wanted if name not in every]
     if unknown:
-        raise Problem(
+        raise HardcaseError(
             f"{unknown[0]} cannot be fitted for images of shape {tuple(shape)}.",
             f"known: {', '.join(every)}",
         )
@@ -115,7 +115,8 @@ class Spread:
     Args:
         mean: The centre.
         deviation: The standard deviation.
-        even: Whether all values between two ends are equally likely; else it is a normal one.
+        even: Whether all values between two ends are equally likely; else the distribution is
+            normal.
     """
 
     mean: float

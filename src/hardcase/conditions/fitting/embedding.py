@@ -1,10 +1,10 @@
-"""How far two sets of images are apart: a sliced energy distance; and the nearest mix of classes.
+"""The distance of two sets of images, a sliced energy distance; and the nearest mix of classes.
 
 What is measured of an image is a point. The energy distance of two distributions (G. J. Székely,
 M. L. Rizzo 2013) on a line is twice the integral of the squared difference of their distribution
 functions; averaged over directions it is an energy distance in the plane. Directions are the axes
-and random combinations of a few of them, and each distribution function is read at fixed
-thresholds. So a set of images is one vector, its *embedding*, and a squared distance is the square
+and sparse random combinations of them, and each distribution function is read at fixed
+thresholds. So a set of images is a vector, its *embedding*, and a squared distance is the square
 of a difference of two of them. An embedding is a mean over images: that of another mix of classes
 is a weighted sum, and its chance variation is that of a mean. Parts of it that hardly vary by
 chance count more, as they do where moments are matched (L. P. Hansen 1982).
@@ -32,19 +32,19 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 COMBINATIONS = 40
-"""Random directions beside the axes."""
+"""Random directions in addition to the axes."""
 AXES_TOGETHER = 3
 """Statistics that a random direction combines."""
 THRESHOLDS = 15
 """At how many places a distribution function is read."""
 FIRM = 0.3
-"""Chance variation that is added to every part of an embedding, as a share of the mean one: none
-counts for more than it can tell."""
+"""Chance variation that is added to every part of an embedding, as a share of the mean variation:
+no part counts for more than its precision."""
 MOST_CLASSES = 30
 """Classes up to which their mix is fitted."""
 LEAST_PER_CLASS = 5
 PRIOR = 1e-3
-"""How firmly a mix that nothing tells apart stays that of the labelled images."""
+"""Prior weight of the labelled images' mix of classes, where the field does not determine it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Embedding:
     """Makes of images the vectors whose squared differences are distances.
 
     Args:
-        network: What it sees counts beside the statistics.
+        network: A network whose features count in addition to the statistics.
         centre: The middle of each statistic.
-        scale: What is one unit of each statistic.
+        scale: The unit of each statistic.
         directions: Along which lines distributions are compared.
         thresholds: Where their distribution functions are read, for each direction.
         weight: The root of what each reading counts.
@@ -84,13 +84,16 @@ class Embedding:
             field: The field's images.
             others: Images of both kinds that are not compared: how embeddings vary by chance is
                 not learned from those whose difference is then held against it.
-            network: What it sees counts beside the statistics.
+            network: A network whose features count in addition to the statistics.
         """
         points = torch.cat([_points(images, network), _points(field, network)])
         centre = points.median(0).values
         low, high = (points.quantile(share, dim=0) for share in (0.1, 0.9))
         scale = torch.maximum((high - low) / 2, points.std(0) / 2).clamp_min(1e-6)
         directions = _directions(points.shape[1])
+        # A sliced energy distance integrates squared differences of distribution functions along
+        # directions. Here the integral is a sum over quantiles, weighted by the gaps between them:
+        # so it becomes a Euclidean distance of vectors of fixed length.
         along = ((points - centre) / scale) @ directions
         shares = (torch.arange(THRESHOLDS) + 0.5) / THRESHOLDS
         thresholds = along.quantile(shares, dim=0).T.contiguous()
@@ -118,14 +121,16 @@ class Embedding:
 
     def measured(self, means: Matrix) -> Matrix:
         """Return what means of rows are as embeddings."""
-        found: Matrix = means @ self.metric.numpy()
-        return found
+        projected: Matrix = means @ self.metric.numpy()
+        return projected
 
 
 def _metric(rows: Float[Tensor, "n e"]) -> Float[Tensor, "e e"]:
     """The inverse root of how embeddings vary by chance."""
     centred = rows.double() - rows.double().mean(0)
     spread = centred.T @ centred / len(rows)
+    # Whitening by the chance covariance, with a floor: directions that hardly vary by chance count
+    # more, but never without limit.
     sizes, axes = torch.linalg.eigh(spread)
     mean = sizes.mean().clamp_min(1e-12)
     root = ((sizes.clamp_min(0) / mean) + FIRM).rsqrt()
@@ -138,7 +143,7 @@ def _points(x: Float[Tensor, "n c h w"], network: RandomNetwork) -> Float[Tensor
 
 
 def _directions(axes: int) -> Float[Tensor, "t d"]:
-    """The axes, and random combinations of a few of them."""
+    """The axes, and sparse random combinations of them."""
     chance = stream(0, "directions of a fit")
     columns = [torch.eye(axes)]
     for _ in range(COMBINATIONS):
@@ -159,9 +164,9 @@ def class_embeddings(rows: Float[Tensor, "n e"], groups: Int[Tensor, " n"], coun
 
 
 def mixed_groups(images: Images) -> Int[Tensor, " n"]:
-    """Return the group of each image whose share is fitted: its class, or one group of all.
+    """Return the group of each image whose share is fitted: its class, or a single group.
 
-    Very many classes, or classes of very few images, have no share that could be told.
+    With very many classes, or with very small classes, shares cannot be estimated.
     """
     counts = torch.bincount(images.y, minlength=len(images.classes))
     present = counts.nonzero().flatten()
@@ -184,6 +189,8 @@ def class_mix(field: Vector, classes: Matrix, usual: Vector) -> Vector:
     pull = (PRIOR * float(np.square(classes).sum(1).mean())) ** 0.5
     system = np.vstack([classes.T, firm * np.ones(len(usual)), pull * np.eye(len(usual))])
     wanted = np.concatenate([field, [firm], pull * usual])
+    # Non-negative least squares on the triangular factor: the same minimum as on the tall system,
+    # at the size of the number of classes.
     gram = np.linalg.cholesky(system.T @ system).T
     shares: Vector = nnls(gram, np.linalg.solve(gram.T, system.T @ wanted))[0]
     total: float = shares.sum()
@@ -193,5 +200,5 @@ def class_mix(field: Vector, classes: Matrix, usual: Vector) -> Vector:
 
 def class_directions(classes: Matrix, shares: Vector) -> Sequence[Vector]:
     """Return the directions in which another mix of classes moves an embedding."""
-    whole = shares @ classes
-    return [one - whole for one in classes[:-1]] if len(classes) > 1 else []
+    mixture = shares @ classes
+    return [row - mixture for row in classes[:-1]] if len(classes) > 1 else []

@@ -1,10 +1,10 @@
 """What a fit can say, and what it cannot: which coordinates are needed, how exactly, what is left.
 
-An embedding is a mean over images, so its chance variation is known from the images themselves:
+An embedding is a mean over images, so its chance variation follows from the images themselves:
 every image's part is multiplied by a random number, again and again (a multiplier bootstrap). A
 coordinate is needed where fitting again without it leaves more than chance explains; the p-values
 of all coordinates are corrected together (Holm). The part of the field that no coordinate explains
-is held against chance too, and against a small share of the whole: the form of a distribution is
+is compared with chance too, and with a small share of the total: the form of a distribution is
 never met exactly.
 """
 
@@ -50,7 +50,7 @@ NEARLY = 0.5
 LOOKS = 3
 """How often a detectable width is rendered and corrected."""
 ALTERNATIVES = 2
-"""Other coordinates that are tried in the place of one."""
+"""Other coordinates that are tried in place of a coordinate."""
 AS_GOOD = 0.7
 """Share of its gain that another coordinate must promise to be tried in its place."""
 _GRID = ndtri((np.arange(400) + 0.5) / 400)
@@ -69,7 +69,7 @@ def width(row: Fittable, centre: float, deviation: float, even: bool = False) ->
 
 @dataclass(frozen=True)
 class Chance:
-    """By how much an embedding's difference from the field's varies by chance alone.
+    """The chance variation of an embedding's difference from that of the field.
 
     Args:
         matching: Measures candidates.
@@ -85,7 +85,7 @@ class Chance:
 
     @cached_property
     def differences(self) -> Matrix:
-        """Random differences, one in each row."""
+        """Random differences, a row each."""
         images = self.matching.renderer.images
         rows = self.matching.embedding.rows(self.matching.renderer(self.place.candidate))
         images_groups = mixed_groups(images)
@@ -97,17 +97,17 @@ class Chance:
         chance = np.random.default_rng(self.seed)
         ours = chance.standard_normal((REPLICATES, len(source)), dtype=np.float32)
         theirs = chance.standard_normal((REPLICATES, len(field)), dtype=np.float32)
-        found = theirs @ field / len(field) - (ours * weights.astype(np.float32)) @ source.astype(
+        noise = theirs @ field / len(field) - (ours * weights.astype(np.float32)) @ source.astype(
             np.float32
         )
-        return self.matching.embedding.measured(found.astype(np.float64))
+        return self.matching.embedding.measured(noise.astype(np.float64))
 
 
 def gains(differences: Matrix, basis: Matrix, moves: Sequence[Vector]) -> Matrix:
-    """Return by how much chance lets the best of some moves lower the squared distance.
+    """Return by how much the best of these moves lowers the squared distance by chance.
 
     Args:
-        differences: Random differences, one in each row.
+        differences: Random differences, a row each.
         basis: What is fitted along with the moves, orthonormal columns.
         moves: Directions in which the embedding can be moved, forwards alone.
     """
@@ -118,8 +118,8 @@ def gains(differences: Matrix, basis: Matrix, moves: Sequence[Vector]) -> Matrix
     if not columns.shape[1]:
         return np.zeros(len(differences))
     along = np.maximum(differences @ columns, 0).max(1)
-    found: Matrix = np.square(along)
-    return found
+    squares: Matrix = np.square(along)
+    return squares
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,8 @@ class ChanceOfField:
         return np.concatenate(each)
 
     def gain(self, count: int) -> float:
-        """Return what the best of so many coordinates gains by chance in one of ten fields."""
+        """Return the gain that the best of `count` coordinates exceeds by chance in 10 % of
+        fields."""
         return float(np.quantile(self._gains, 1 - TAKEN_IN / count))
 
     def explains(self, place: Place) -> bool:
@@ -166,13 +167,13 @@ class ChanceOfField:
 
 def first_moves(matching: Matching, name: str, start: Place) -> list[Vector]:
     """Return how the first trials of a coordinate moved the embedding of unchanged images."""
-    places = [matching.place(Candidate({name: one})) for one in matching.tried(name)]
+    places = [matching.place(Candidate({name: spread})) for spread in matching.tried(name)]
     return [start.shares @ place.classes - start.embedding for place in places]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of a coordinate that the field needs.
+    """The evidence for a coordinate that the field needs.
 
     Args:
         name: The coordinate.
@@ -181,7 +182,7 @@ class Found:
         low: The lower end of its 95 % interval.
         high: The upper end.
         p: Holm's p-value of its not being needed.
-        instead: Sets of coordinates that explain the field as well, without this one.
+        instead: Sets of coordinates that explain the field as well, without this coordinate.
     """
 
     name: str
@@ -198,8 +199,8 @@ def needed(
 ) -> tuple[Place, dict[str, float]]:
     """Return the place with the coordinates that the field needs, and Holm's p-value of each.
 
-    A coordinate that is not needed is left out, the least needed one first, and the others are
-    fitted again.
+    A coordinate that is not needed is left out, the least needed first, and the others are fitted
+    again.
     """
     every = len(matching.coordinates)
     while place.candidate.spreads:
@@ -236,10 +237,13 @@ def widths(
     if not names:
         return {}
     basis = place.within()
+    # Changes of the mix of classes are projected out of both sides: what they can explain is no
+    # evidence on a width. Each chance difference then gives one least-squares step, and the steps
+    # are a bootstrap sample of the fitted widths.
     free = columns - basis @ (basis.T @ columns)
     moved = differences - (differences @ basis) @ basis.T
     steps = np.linalg.lstsq(free, moved.T, rcond=1e-6)[0]
-    found = dict[str, tuple[float, float, float]]()
+    intervals = dict[str, tuple[float, float, float]]()
     for name, spread in place.candidate.spreads.items():
         row = matching.rows(name)
         now = np.array(spread.in_sizes(row))[:, None].repeat(steps.shape[1], 1)
@@ -253,8 +257,8 @@ def widths(
         value = width(row, *spread.in_sizes(row), spread.even)
         low, high = np.quantile(drawn, (0.025, 0.975))
         size = abs(row.size)
-        found[name] = (value * size, min(low, value) * size, max(high, value) * size)
-    return found
+        intervals[name] = (value * size, min(low, value) * size, max(high, value) * size)
+    return intervals
 
 
 def detectable(matching: Matching, place: Place, differences: Matrix) -> dict[str, float]:
@@ -267,7 +271,7 @@ def detectable(matching: Matching, place: Place, differences: Matrix) -> dict[st
     start = matching.place(Candidate())
     names, columns = matching.tangents(place)
     tests = len(matching.coordinates)
-    found = dict[str, float]()
+    smallest = dict[str, float]()
     for row in matching.coordinates:
         fitted = [columns[:, i] for i, (owner, _) in enumerate(names) if owner != row.name]
         # what other coordinates do alike is no sign of this one
@@ -286,15 +290,17 @@ def detectable(matching: Matching, place: Place, differences: Matrix) -> dict[st
             there = matching.place(Candidate({row.name: spread}))
             move = start.shares @ (there.classes - least.classes)
             signal = _signal(move - basis @ (basis.T @ move), differences, tests)
-            seen = width(row, *spread.in_sizes(row))
+            interval = width(row, *spread.in_sizes(row))
+            # A signal grows about with the square of the width, so the root of the shortfall is the
+            # factor to the width that would just be shown. Rendering at it corrects the guess.
             scale = min(max(scale / max(signal, 1e-3) ** 0.5, 2 * LEAST_DEVIATION), WIDEST)
-        reached = seen / min(signal, 1.0) ** 0.5 if signal > NEARLY else math.inf
-        found[row.name] = reached * abs(row.size)
-    return found
+        reached = interval / min(signal, 1.0) ** 0.5 if signal > NEARLY else math.inf
+        smallest[row.name] = reached * abs(row.size)
+    return smallest
 
 
 def _trial(row: Fittable, scale: float) -> tuple[float, float]:
-    """Centre and deviation of a change of so many sizes, as far from neutral as its own width."""
+    """Centre and deviation of a change of `size` sizes, as far from neutral as its width."""
     return (scale * 0.8, scale * 0.5) if row.one_sided else (0.0, scale)
 
 
@@ -313,7 +319,7 @@ class Unexplained:
     """What of the field's distance is left.
 
     Args:
-        distance: The distance of the field from the labelled images, chance taken off.
+        distance: The distance of the field from the labelled images, less the part of chance.
         left: What is left of it under the fitted conditions.
         share: The share of the squared distance that is left.
         p: How likely at least as much is left by chance and by the form of distributions.
@@ -346,7 +352,7 @@ def unexplained(matching: Matching, place: Place, differences: Matrix) -> Unexpl
 
 
 def _beyond_chance(rest: Vector, basis: Matrix, differences: Matrix) -> tuple[float, Vector]:
-    """The length of a difference with what chance adds taken off, and the difference itself."""
+    """The length of a difference less the part of chance, and the difference itself."""
     rest = rest - basis @ (basis.T @ rest)
     noise = differences - (differences @ basis) @ basis.T
     square = float(rest @ rest) - float(np.square(noise).sum(1).mean())
@@ -356,7 +362,7 @@ def _beyond_chance(rest: Vector, basis: Matrix, differences: Matrix) -> tuple[fl
 def instead(
     matching: Matching, place: Place, name: str, differences: Matrix
 ) -> tuple[tuple[str, ...], ...]:
-    """Return sets of coordinates that explain the field as well without one of them."""
+    """Return sets of coordinates that explain the field as well without this coordinate."""
     start = matching.place(Candidate())
     less = matching.place(place.candidate.without(name))
     gain = less.square - place.square
@@ -366,21 +372,21 @@ def instead(
             continue
         moves = first_moves(matching, row.name, start)
         promise[row.name] = max(_best_gain(less.rest, move) for move in moves)
-    tried = sorted(promise, key=lambda one: -promise[one])
-    found = list[tuple[str, ...]]()
-    for other in [one for one in tried if promise[one] >= AS_GOOD * gain][:ALTERNATIVES]:
+    tried = sorted(promise, key=lambda option: -promise[option])
+    alternatives = list[tuple[str, ...]]()
+    for other in [option for option in tried if promise[option] >= AS_GOOD * gain][:ALTERNATIVES]:
         trials = [
-            matching.place(less.candidate.having(other, one)) for one in matching.tried(other)
+            matching.place(less.candidate.having(other, option)) for option in matching.tried(other)
         ]
         there = refined(matching, matching.best(trials), steps=2)
         along = there.rest - place.rest
         by_chance = 2 * differences @ along
         if there.square - place.square <= np.quantile(by_chance, 1 - LEVEL):
-            found.append(tuple(there.candidate.spreads))
-    return tuple(found)
+            alternatives.append(tuple(there.candidate.spreads))
+    return tuple(alternatives)
 
 
 def _best_gain(rest: Vector, move: Vector) -> float:
-    """By how much a move, as far as is best, would lower the squared distance."""
+    """By how much a move of the best length would lower the squared distance."""
     along = max(float(rest @ move), 0.0)
     return along**2 / max(float(move @ move), 1e-12)

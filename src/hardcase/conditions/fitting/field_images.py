@@ -16,7 +16,7 @@ from hardcase.cache import named_path, open_npz
 from hardcase.data.files import Bytes, Sizing, Stream, content_hashes, decoded
 from hardcase.data.own import IMAGES, file_bytes, first_key, image_files, to_nchw, to_uint8
 from hardcase.data.sources import load, opened, spec_options
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.randomness import hashed_order
 from hardcase.types import Images
 
@@ -25,7 +25,7 @@ __all__ = ["FieldImages", "read_field"]
 LEAST = 50
 """Images of a field, at least: fewer show no width that a declaration would not have."""
 MOST = 1_000
-"""Images that are used, at most: widths are then known to a few per cent."""
+"""Images that are used, at most: enough for widths within 5 % or so."""
 UNREADABLE = 0.1
 """Share of files that may be unreadable."""
 LUMA = (0.299, 0.587, 0.114)
@@ -37,7 +37,7 @@ class FieldImages:
 
     Args:
         x: The images, in the shape of the labelled ones.
-        names: What each is called.
+        names: Their names.
         notes: What was left out or changed, in sentences.
     """
 
@@ -60,20 +60,21 @@ def read_field(field: Any, like: Images, *, seed: int = 0, most: int = MOST) -> 
         most: How many are used, at most.
 
     Raises:
-        Problem: If there are too few images, or of other sizes, or the labelled ones themselves.
+        HardcaseError: If there are too few images, if their sizes differ from those of the labelled
+            images, or if they are the labelled images.
     """
     pictures, names, notes = _read(field, seed, most)
     x = torch.from_numpy(_in_shape(pictures, names, like.shape, field, notes))
-    kept = _new_rows(x, like, notes)
-    if len(kept) < LEAST:
-        raise Problem(
-            f"the field has {len(kept)} images that can be used; a fit needs {LEAST}.",
+    fresh = _new_rows(x, like, notes)
+    if len(fresh) < LEAST:
+        raise HardcaseError(
+            f"the field has {len(fresh)} images that can be used; a fit needs {LEAST}.",
             *notes,
             "With fewer, only changes show that anybody would see.",
             fix=f"{LEAST} images or more; from 500 on, small widths show too",
         )
-    names = [names[i] for i in kept.tolist()]
-    return FieldImages(x[kept], tuple(names), tuple(notes))
+    names = [names[i] for i in fresh.tolist()]
+    return FieldImages(x[fresh], tuple(names), tuple(notes))
 
 
 def _read(field: Any, seed: int, most: int) -> tuple[list[Bytes], list[str], list[str]]:
@@ -99,7 +100,7 @@ def _read(field: Any, seed: int, most: int) -> tuple[list[Bytes], list[str], lis
         return list(held.x.numpy()), list(held.id), notes
     array = field.numpy() if isinstance(field, Tensor) else field
     if not isinstance(array, np.ndarray):
-        raise Problem(
+        raise HardcaseError(
             f"a field is no {type(field).__name__}.", fix="folder:PATH, or an array of 8-bit images"
         )
     x = to_nchw(to_uint8(array, "the field"), "the field")
@@ -113,30 +114,31 @@ def _folder(rest: str, seed: int, most: int) -> tuple[list[Bytes], list[str], li
     place, _, query = rest.partition("?")
     root = named_path(place)
     if not root.is_dir():
-        raise Problem(f"{root} is not a folder.", fix="--field folder:PATH")
+        raise HardcaseError(f"{root} is not a folder.", fix="--field folder:PATH")
     choices: dict[str, tuple[str, ...]] = {"resize": (), "crop": ()}
     sizing = Sizing.of(spec_options("folder:", choices, query))
     files = image_files(root)
     if not files:
-        raise Problem(f"there are no images in {root}.", fix="a folder of PNG or JPEG images")
+        raise HardcaseError(f"there are no images in {root}.", fix="a folder of PNG or JPEG images")
     notes = list[str]()
     names = [file.relative_to(root).as_posix() for file in files]
-    found, kept, unreadable = list[Bytes](), list[str](), list[str]()
+    images, paths, unreadable = list[Bytes](), list[str](), list[str]()
     for i in _chosen(names, seed, most, notes):
         try:
-            found.append(_channels_first(decoded(file_bytes(files[i]), sizing, str(files[i]))))
-            kept.append(names[i])
-        except Problem as problem:
+            images.append(_channels_first(decoded(file_bytes(files[i]), sizing, str(files[i]))))
+            paths.append(names[i])
+        except HardcaseError as problem:
             unreadable.append(problem.what)
-    if len(unreadable) > UNREADABLE * (len(found) + len(unreadable)):
-        raise Problem(
-            f"{len(unreadable)} of {len(found) + len(unreadable)} images of {root} cannot be read.",
+    total = len(images) + len(unreadable)
+    if len(unreadable) > UNREADABLE * total:
+        raise HardcaseError(
+            f"{len(unreadable)} of {total} images of {root} cannot be read.",
             unreadable[0],
             fix="a folder in which nine of ten images can be read",
         )
     if unreadable:
         notes.append(f"{len(unreadable)} images cannot be read and are left out: {unreadable[0]}")
-    return found, kept, notes
+    return images, paths, notes
 
 
 def _channels_first(picture: Bytes) -> Bytes:
@@ -164,7 +166,7 @@ def _in_shape(
         if picture.shape[1:] == (height, width):
             continue
         place = str(field).partition("?")[0] if isinstance(field, str | Path) else "folder:FIELD"
-        raise Problem(
+        raise HardcaseError(
             f"the field's image {name} is {picture.shape[2]}×{picture.shape[1]}; the labelled"
             f" images are {width}×{height}.",
             "How the field's images are brought to the model's size decides what is found.",

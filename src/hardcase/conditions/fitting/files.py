@@ -1,4 +1,5 @@
-"""What a fit leaves: the declaration, all figures, and images of the field beside fitted ones."""
+"""The files of a fit: the declaration, all figures, and images of the field next to fitted
+images."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from hardcase.cache import write_atomically
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.tensors import to_bytes
 from hardcase.wording.field import field_sentences
 
@@ -31,57 +32,57 @@ SIDE = 64
 GAP = 4
 
 
-def save(found: FieldFit, path: Path) -> Path:
+def save(fit: FieldFit, path: Path) -> Path:
     """Write the declaration and what goes with it; returns the declaration's path.
 
     Args:
-        found: What a fit found.
+        fit: The result of a fit.
         path: A path that ends in ``.toml``.
     """
     if path.suffix != ".toml":
-        raise Problem(f"{path} is no TOML file.", fix=f"--out {path.with_suffix('.toml')}")
-    record = json.dumps(found.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
+        raise HardcaseError(f"{path} is no TOML file.", fix=f"--out {path.with_suffix('.toml')}")
+    record = json.dumps(fit.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
     write_atomically(path.with_suffix(".json"), f"{record}\n".encode())
-    write_atomically(path.with_suffix(".png"), _sheet(found))
-    if found.rows:
-        write_atomically(path.with_suffix(".csv"), _table(found))
-    return write_atomically(path, _declaration(found, path).encode())
+    write_atomically(path.with_suffix(".png"), _sheet(fit))
+    if fit.rows:
+        write_atomically(path.with_suffix(".csv"), _table(fit))
+    return write_atomically(path, _declaration(fit, path).encode())
 
 
-def _declaration(found: FieldFit, path: Path) -> str:
+def _declaration(fit: FieldFit, path: Path) -> str:
     """The TOML file: a table of conditions, and what the fit says."""
     lines = ["[conditions]", 'name = "field"']
-    if not found.found:
+    if not fit.found:
         lines.append("# no condition was found: there is nothing to declare")
-    tied = {name for pair in found.candidate.together for name in pair}
+    tied = {name for pair in fit.candidate.together for name in pair}
     if tied:
         lines.append(f'table = "{path.with_suffix(".csv").name}"')
-    for one in found.to_json()["conditions"]:
-        if one["condition"] not in tied:
-            lines.append(f'{one["condition"]} = "{one["declared"]}"')
-    sentences = [json.dumps(text, ensure_ascii=False) for text in field_sentences(found.to_json())]
+    for row in fit.to_json()["conditions"]:
+        if row["condition"] not in tied:
+            lines.append(f'{row["condition"]} = "{row["declared"]}"')
+    sentences = [json.dumps(text, ensure_ascii=False) for text in field_sentences(fit.to_json())]
     lines += ["", "[field]", f'sheet = "{path.with_suffix(".png").name}"']
     lines += ["sentences = [", *(f"  {text}," for text in sentences), "]"]
     return "\n".join(lines) + "\n"
 
 
-def _table(found: FieldFit) -> bytes:
+def _table(fit: FieldFit) -> bytes:
     """Conditions that go together, a row for each image."""
     text = io.StringIO()
-    table = csv.DictWriter(text, [*found.rows[0]], lineterminator="\n")
+    table = csv.DictWriter(text, [*fit.rows[0]], lineterminator="\n")
     table.writeheader()
-    table.writerows(found.rows)
+    table.writerows(fit.rows)
     return text.getvalue().encode()
 
 
-def _sheet(found: FieldFit) -> bytes:
+def _sheet(fit: FieldFit) -> bytes:
     """A picture: images of the field, labelled ones under the conditions, the least explained."""
-    fitted = to_bytes(found.shown)
-    step = max(len(found.field) // ACROSS, 1)
+    fitted = to_bytes(fit.shown)
+    step = max(len(fit.field) // ACROSS, 1)
     rows = [
-        found.field.x[::step][:ACROSS],
+        fit.field.x[::step][:ACROSS],
         fitted[:: max(len(fitted) // ACROSS, 1)][:ACROSS],
-        found.field.x[torch.tensor(found.least_explained[:ACROSS])],
+        fit.field.x[torch.tensor(fit.least_explained[:ACROSS])],
     ]
     lines = [_line(row) for row in rows]
     width = max(line.shape[1] for line in lines)
@@ -96,7 +97,7 @@ def _sheet(found: FieldFit) -> bytes:
 
 
 def _line(images: UInt8[Tensor, "n c h w"]) -> np.ndarray:
-    """Images beside each other, of one size."""
+    """Images side by side, of equal size."""
     parts = list[np.ndarray]()
     for image in images:
         pixels = image.expand(3, -1, -1).permute(1, 2, 0).numpy()

@@ -42,7 +42,7 @@ from hardcase.conditions.fitting.search import Kept, Matching, Place, search
 from hardcase.conditions.fitting.traits import RandomNetwork
 from hardcase.data.files import ImageSet
 from hardcase.data.sources import images_of, load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.load import model_of
 from hardcase.registry import parts
 from hardcase.tensors import digest, from_bytes
@@ -55,7 +55,7 @@ LEAST_LABELLED = 100
 MOST_LABELLED = 600
 """Labelled images that are shown under every candidate, at most."""
 PIXELS = 12_000_000
-"""Values of all labelled images together that are rendered for one candidate."""
+"""Values of all labelled images together that are rendered for a candidate."""
 READOUT = 3_000
 """Images from which the random network learns its readout, at most."""
 LARGE_FIELD = 500
@@ -65,7 +65,7 @@ SOME = 0.3
 NEIGHBOURS = 5
 """The how-manieth nearest image tells how far an image is from many."""
 Progress = Callable[[str, int], None]
-"""Told what is being done, and how much of it is."""
+"""Called with the present step, and with how much of it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,13 @@ class FieldFit:
 
     Args:
         candidate: The conditions.
-        found: What is known of each coordinate that the field needs.
+        found: The evidence for each coordinate that the field needs.
         smallest: By coordinate that it does not need, the smallest width that would have shown.
         unexplained: What of the field no coordinate explains.
         classes: The share of each class in the field.
-        least_explained: The field's images that are least like any under the conditions, first
-            the one that is least.
-        accuracy: The accuracy to expect of a model; None where no model was given.
+        least_explained: The field's images that are least like any under the conditions, the
+            least alike first.
+        accuracy: The accuracy to expect of a model; None without a model.
         notes: What was left out or changed, in sentences.
         field: The field's images.
         images: Labelled images, and ...
@@ -131,17 +131,17 @@ class FieldFit:
         """The declaration; conditions that go together are rows of a table.
 
         Raises:
-            Problem: If the field needs no conditions: nothing can be declared.
+            HardcaseError: If the field needs no conditions: nothing can be declared.
         """
         if not self.found:
-            raise Problem(
+            raise HardcaseError(
                 "the field looks like the labelled images: no conditions were found.",
                 fix="--conditions none, or a profile",
             )
         spreads = dict(self.candidate.spreads)
         tied = {name for pair in self.candidate.together for name in pair}
-        plain = {name: one for name, one in spreads.items() if name not in tied}
-        ranges = {name: declared_range(name, one) for name, one in plain.items()}
+        plain = {name: spread for name, spread in spreads.items() if name not in tied}
+        ranges = {name: declared_range(name, spread) for name, spread in plain.items()}
         for name in self.rows[0] if tied else ():
             values = [DECLARABLE[name].neutral, *(row[name] for row in self.rows)]
             ranges[name] = DeclaredRange(name, min(values), max(values))
@@ -158,21 +158,22 @@ class FieldFit:
         return tuple(dict(zip(columns, row)) for row in zip(*columns.values()))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures: what was found, what was not needed, and what stays unexplained."""
+        """Return the figures: the coordinates, those that were not needed, and the unexplained
+        part."""
         conditions = []
-        for one in self.found:
+        for coordinate in self.found:
             conditions.append(
                 {
-                    "condition": one.name,
-                    "unit": DECLARABLE[one.name].unit,
-                    "declared": str(declared_range(one.name, one.spread)),
-                    "mean": one.spread.mean,
-                    "deviation": one.spread.deviation,
-                    "width": one.width,
-                    "low": one.low,
-                    "high": one.high,
-                    "p": one.p,
-                    "instead": [list(names) for names in one.instead],
+                    "condition": coordinate.name,
+                    "unit": DECLARABLE[coordinate.name].unit,
+                    "declared": str(declared_range(coordinate.name, coordinate.spread)),
+                    "mean": coordinate.spread.mean,
+                    "deviation": coordinate.spread.deviation,
+                    "width": coordinate.width,
+                    "low": coordinate.low,
+                    "high": coordinate.high,
+                    "p": coordinate.p,
+                    "instead": [list(names) for names in coordinate.instead],
                 }
             )
         return {
@@ -202,7 +203,7 @@ class FieldFit:
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write ``FILE.toml``, which ``--conditions`` takes, and beside it ``FILE.json`` with all
+        """Write ``FILE.toml``, which ``--conditions`` takes, and with it ``FILE.json`` with all
         figures and ``FILE.png`` with images of the field and under the conditions; returns the
         first.
         """
@@ -225,27 +226,27 @@ def fit(
     """Find the conditions under which labelled images look like the unlabelled ones of a field.
 
     Args:
-        data: Labelled images: the name of a data set (its test split is taken), `hc.Images`, or
+        data: Labelled images: the name of a data set (its test split is used), `hc.Images`, or
             whatever `hc.run` takes. Of images for detectors, boxes are not looked at.
         field: Images of the field: ``folder:PATH``, ``npz:PATH``, another data set, or an array of
             8-bit images. Labels are not looked at.
-        model: Whose accuracy in the field is to be expected; None: nothing is said of one.
+        model: The model whose accuracy in the field is predicted; None: no prediction.
         train: Further labelled images, from which a random network learns to tell classes; None:
             the training split of a data set that has a name, else half of `data`. So it is where
             they are `data` themselves.
         coordinates: Which conditions are looked for; by default all that suit such images.
         seed: Everything random follows from it.
-        out: Where ``field.toml`` goes. A fit that was stopped goes on when it is asked for again.
-        on_progress: Told what is being done, and how much of it is.
+        out: Where ``field.toml`` goes. A repeated call continues an interrupted fit.
+        on_progress: Called with the present step, and with how much of it is done.
 
     Raises:
-        Problem: If there are too few images, or of other sizes.
+        HardcaseError: If there are too few images, or of other sizes.
 
     Example:
         >>> import hardcase as hc
         >>> from hardcase.testing.toys import toy_images
-        >>> found = hc.conditions.fit(toy_images(160), toy_images(320).x[200:], seed=1)
-        >>> [one.name for one in found.found]
+        >>> fit = hc.conditions.fit(toy_images(160), toy_images(320).x[200:], seed=1)
+        >>> [coordinate.name for coordinate in fit.found]
         []
     """
     labelled = known_images(data)
@@ -303,7 +304,7 @@ def finished(
 ) -> FieldFit:
     """Return a fit whose images and model are at hand, written where `out` says; see `fit`.
 
-    What was computed is kept in a folder beside `out` until the fit is at its end.
+    Intermediate results stay in a folder next to `out` until the fit ends.
     """
     ready = prepared(labelled, field, train=train, coordinates=coordinates, seed=seed)
     folder = None
@@ -341,7 +342,7 @@ def prepared(
         readout = train.sample(count=min(READOUT, len(train)), seed=seed).images()
     images = images.sample(count=min(count, len(images)), seed=seed)
     if len(images) < LEAST_LABELLED // 2:
-        raise Problem(
+        raise HardcaseError(
             f"{len(labelled)} labelled images are too few; a fit needs {LEAST_LABELLED}.",
             fix="more labelled images",
         )
@@ -360,8 +361,8 @@ def fitted(
     Args:
         ready: The images.
         model: Whose accuracy is to be expected, if anybody's.
-        folder: Where is kept what was computed, so that a fit that was stopped goes on.
-        on_progress: Told what is being done, and how much of it is.
+        folder: The cache of intermediate results, from which an interrupted fit continues.
+        on_progress: Called with the present step, and with how much of it is done.
     """
     images, field = ready.images, from_bytes(ready.field.x)
     classes = len(images.classes)
@@ -424,7 +425,7 @@ def fitted(
 
 
 def _like_both(ready: Ingredients) -> Float[Tensor, "n c h w"]:
-    """Other labelled images, half of them under some of every condition."""
+    """Other labelled images, half of them under a moderate amount of every condition."""
     half = len(ready.readout) // 2
     spreads = {row.name: Spread.of(row, 0.0, SOME) for row in ready.coordinates}
     changed = ready.readout.take(torch.arange(half))
@@ -446,7 +447,7 @@ def _least_explained(
 ) -> tuple[int, ...]:
     """The field's images by how far they are from those under the conditions, the farthest first.
 
-    How far is the distance from the fifth nearest one, in units of the statistics.
+    Distance is that from the fifth nearest image, in units of the statistics.
     """
     between = torch.cdist(embedding.points(field), embedding.points(shown))
     nearest = between.topk(min(NEIGHBOURS, len(shown)), largest=False).values[:, -1]

@@ -1,7 +1,7 @@
 """Images under conditions that are being fitted: the same random numbers for every candidate.
 
-A coordinate of an image has one normal number, whatever else changes. Two candidates then differ by
-what differs between them alone, and small differences can be seen with few images.
+A coordinate of an image has a fixed normal number, whatever else changes. Two candidates then
+differ by their spreads alone, and small differences show in small samples.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Candidate:
         return "; ".join(spread + pairs)
 
     def having(self, name: str, spread: Spread) -> Candidate:
-        """Return the same candidate with one coordinate spread so."""
+        """Return the same candidate with this spread of a coordinate."""
         return Candidate({**self.spreads, name: spread}, self.together)
 
     def without(self, name: str) -> Candidate:
-        """Return the same candidate with one coordinate at neutral."""
+        """Return the same candidate with a coordinate at neutral."""
         spreads = {key: value for key, value in self.spreads.items() if key != name}
         return Candidate(spreads, {k: v for k, v in self.together.items() if name not in k})
 
@@ -117,18 +117,22 @@ class Renderer:
         self, box: ConditionBox, together: Mapping[tuple[str, str], float]
     ) -> Float[Tensor, "n e"]:
         """The normal numbers of every image in the order in which a box takes them."""
-        owners = [*cube_owners(box), *(box.owner[one.start] for one in box.fields)]
-        sizes = [1] * (len(owners) - len(box.fields)) + [one.size for one in box.fields]
+        owners = [*cube_owners(box), *(box.owner[block.start] for block in box.fields)]
+        sizes = [1] * (len(owners) - len(box.fields)) + [block.size for block in box.fields]
         columns = list[Tensor]()
         for place, (name, size) in enumerate(zip(owners, sizes)):
+            # The name of a stream holds the coordinate, not its place in the code: adding a
+            # coordinate leaves the numbers of all others as they are.
             kind = "field" if size > 1 else owners[:place].count(name)
             columns.append(self._normal(f"{name}/{kind}", size))
         first = {name: owners.index(name) for name in dict.fromkeys(owners)}
         plain = [column.clone() for column in columns]
-        for (one, other), correlation in together.items():
-            shared = correlation * plain[first[one]]
-            own = (1 - correlation**2) ** 0.5 * plain[first[other]]
-            columns[first[other]] = shared + own
+        for (block, other), correlation in together.items():
+            # A Gaussian copula of two coordinates: the second becomes a mix with correlation rho of
+            # the first and of itself, and keeps unit variance.
+            shared = correlation * plain[first[block]]
+            independent = (1 - correlation**2) ** 0.5 * plain[first[other]]
+            columns[first[other]] = shared + independent
         return torch.cat(columns, 1)
 
     def _normal(self, name: str, size: int) -> Float[Tensor, "n k"]:
@@ -140,16 +144,16 @@ class Renderer:
 
 @lru_cache(maxsize=256)
 def _normals_of(ids: tuple[str, ...], seed: int, name: str, size: int) -> Float[Tensor, "n k"]:
-    """The normal numbers of images for one purpose: half of a candidate's time otherwise."""
+    """The normal numbers of images for a purpose, cached: half of a candidate's time otherwise."""
     return Rng(seed, name, keys_of(ids)).normal(torch.arange(len(ids)), (size,))
 
 
 def cube_owners(box: ConditionBox) -> list[str]:
     """Return whose value each uniform number of a draw is: columns, sizes of fields, directions."""
-    inside = {i for one in box.fields for i in range(one.start, one.stop)}
+    inside = {i for block in box.fields for i in range(block.start, block.stop)}
     free = [i for i, scales in enumerate(box.counts) if not scales]
     plain = [i for i in range(box.size) if i not in inside and i not in free]
-    columns = [*plain, *(one.start for one in box.fields), *free]
+    columns = [*plain, *(block.start for block in box.fields), *free]
     return [box.owner[i] for i in columns]
 
 
@@ -158,10 +162,10 @@ def physical_values(box: ConditionBox, z: Float[Tensor, "m d"]) -> dict[str, Flo
 
     Of two columns it is that of the first, of a field the greatest length at any point.
     """
-    found = dict[str, Tensor]()
-    lengths = {box.owner[one.start]: one.lengths(z).amax(1) for one in box.fields}
+    values = dict[str, Tensor]()
+    lengths = {box.owner[block.start]: block.lengths(z).amax(1) for block in box.fields}
     for column, name in enumerate(box.owner):
-        if name in found or not box.counts[column]:
+        if name in values or not box.counts[column]:
             continue
         code = lengths.get(name, z[:, column])
         declared = box.conditions.ranges[name]
@@ -169,5 +173,5 @@ def physical_values(box: ConditionBox, z: Float[Tensor, "m d"]) -> dict[str, Flo
         share = (code - low) / (box.high[column] - low)
         if DECLARABLE[name].neutral == 100:
             share = 1 - share
-        found[name] = declared.low + share * (declared.high - declared.low)
-    return found
+        values[name] = declared.low + share * (declared.high - declared.low)
+    return values

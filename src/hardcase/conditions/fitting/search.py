@@ -1,10 +1,11 @@
 """The search for conditions under which labelled images look like the field's.
 
-Coordinates are taken in one by one, the one that brings the sets nearest first, and all that are in
-are then moved together: the embedding is nearly linear in centres and deviations, so a bounded
-least-squares step of its differences finds where to (Gauss and Newton). A coordinate can stay at
-zero, and leaves where it does not help. Whatever was rendered is kept by its name, so that a search
-that was stopped goes on where it was.
+Coordinates are added in turn, first the coordinate that brings the sets nearest, and all chosen
+coordinates are then moved
+together: the embedding is nearly linear in centres and deviations, so a bounded
+least-squares step of its differences gives the move (Gauss and Newton). A coordinate can stay at
+zero, and leaves where it does not help. Rendered embeddings are cached by name, so that an
+interrupted search continues.
 """
 
 from __future__ import annotations
@@ -45,28 +46,29 @@ FIRST = ((0.0, 0.4), (0.0, 1.0), (1.0, 0.3), (-1.0, 0.3))
 """Centres and deviations, in sizes, with which a coordinate of two sides is tried."""
 FIRST_ONE_SIDED = ((0.4, 0.3), (1.0, 0.5), (2.0, 0.7))
 TRIED = 3
-"""Coordinates that are rendered before one is taken in, by how much they promise."""
+"""Coordinates that are rendered before a choice, the most promising first."""
 MOST = 5
-"""Coordinates that are taken in, at most."""
+"""Chosen coordinates, at most."""
 BEGINNING = 0.2
 """The standard deviation, in sizes, with which all coordinates begin together."""
 STEPS = 2
 """Steps of least squares, at most."""
 CHANGES = 2
-"""How often a coordinate may be taken in, or exchanged for another, at the end."""
+"""How often a coordinate may be added, or exchanged for another, at the end."""
 NEARER = 0.05
 """By how much of its squared distance a place must be nearer for an exchange."""
 STEP = 0.25
-"""By how much a difference is taken, in sizes."""
+"""Step of a finite difference, in sizes."""
 HALVINGS = 2
 EVEN = 0.85
-"""Standard deviation of an even spread that looks like a normal one, as a share of its own."""
+"""Standard deviation of an even spread that looks like a normal spread, as a share of that
+spread's."""
 TOGETHER = (-0.8, -0.5, 0.5, 0.8)
 """How far two coordinates may go together."""
 
 
 class Kept:
-    """Arrays by name: in memory, and in a folder where there is one, so that nothing is lost.
+    """Arrays by name: in memory, and in `folder` if set, so that nothing is lost.
 
     Args:
         folder: Where they are written; None: nowhere.
@@ -77,35 +79,35 @@ class Kept:
         self._arrays = dict[str, Matrix]()
 
     def get(self, name: str, make: Callable[[], Matrix]) -> Matrix:
-        """Return the array called `name`, made now unless it is there."""
+        """Return the array `name`, computed now unless it is cached."""
         if name in self._arrays:
             return self._arrays[name]
         path = None
         if self.folder is not None:
             path = self.folder / f"{digest([name])[:24]}.npy"
-            found = _read(path)
-            if found is not None:
-                self._arrays[name] = found
-                return found
-        found = make()
-        self._arrays[name] = found
+            array = _read(path)
+            if array is not None:
+                self._arrays[name] = array
+                return array
+        array = make()
+        self._arrays[name] = array
         if path is not None:
-            write_atomically(path, lambda target: np.save(target, found), flush=False)
-        return found
+            write_atomically(path, lambda target: np.save(target, array), flush=False)
+        return array
 
 
 def _read(path: Path) -> Matrix | None:
     """A stored array; None where there is none that can be read."""
     try:
-        found: Matrix = np.load(path, allow_pickle=False)
+        array: Matrix = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
-    return found
+    return array
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a candidate lies beside the field.
+    """The position of a candidate relative to the field.
 
     Args:
         candidate: The conditions.
@@ -127,8 +129,8 @@ class Place:
     @property
     def embedding(self) -> Vector:
         """The embedding of the mixture."""
-        whole: Vector = self.shares @ self.classes
-        return whole
+        mixture: Vector = self.shares @ self.classes
+        return mixture
 
     def within(self, others: Sequence[Vector] = ()) -> Matrix:
         """Return an orthonormal basis of where another mix of classes, and what `others` say, move
@@ -147,7 +149,7 @@ class ByChance(Protocol):
     """What chance does to an embedding."""
 
     def gain(self, count: int) -> float:
-        """Return by how much the best of so many coordinates lowers the squared distance."""
+        """Return by how much the best of these coordinates lowers the squared distance."""
         ...
 
     def explains(self, place: Place) -> bool:
@@ -165,7 +167,7 @@ class Matching:
         field: The field's embedding.
         coordinates: What can be fitted.
         kept: What was measured before.
-        on_progress: Told how many candidates were measured.
+        on_progress: Called with how many candidates were measured.
     """
 
     renderer: Renderer
@@ -176,7 +178,7 @@ class Matching:
     on_progress: Callable[[int], None] = lambda count: None
 
     def rows(self, name: str) -> Fittable:
-        """Return what is known of a coordinate."""
+        """Return the evidence for a coordinate."""
         return next(row for row in self.coordinates if row.name == name)
 
     def place(self, candidate: Candidate) -> Place:
@@ -236,9 +238,9 @@ class Matching:
 def search(matching: Matching, chance: ByChance) -> Place:
     """Return the nearest place that the search finds.
 
-    Coordinates are taken in one by one, until the rest is within chance. Where it is not, the
-    search begins again with all coordinates at once and lets go of those that do not help: one that
-    looks like another alone need not do so beside it. At last single ones are exchanged.
+    Coordinates are added in turn, until the rest is within chance. Where it is not, the
+    search begins again with all coordinates at once and drops those that do not help: a coordinate
+    that resembles another alone need not do so together with it. At last single ones are exchanged.
 
     Args:
         matching: Measures candidates.
@@ -246,7 +248,9 @@ def search(matching: Matching, chance: ByChance) -> Place:
     """
     start = matching.place(Candidate())
     first = {
-        row.name: [matching.place(Candidate({row.name: one})) for one in matching.tried(row.name)]
+        row.name: [
+            matching.place(Candidate({row.name: spread})) for spread in matching.tried(row.name)
+        ]
         for row in matching.coordinates
     }
     best = _one_by_one(matching, start, start, first, chance)
@@ -288,7 +292,7 @@ def _everything(matching: Matching) -> Place:
 def _narrowed(matching: Matching, place: Place, least: float) -> Place:
     """The place without the coordinates that a linear model says are of no use, refined.
 
-    The least useful one goes first, and the others make up for it before the next one is chosen.
+    The least useful coordinate goes first, and the others are refitted before the next choice.
     """
     names, columns = matching.tangents(place)
     basis = place.within()
@@ -301,9 +305,9 @@ def _narrowed(matching: Matching, place: Place, least: float) -> Place:
         costs = {
             name: _left_over(names, free, wanted, [n for n in left if n != name]) for name in left
         }
-        whole = _left_over(names, free, wanted, left)
+        full_cost = _left_over(names, free, wanted, left)
         least_useful = min(left, key=lambda name: costs[name])
-        if costs[least_useful] - whole >= least and len(left) <= MOST:
+        if costs[least_useful] - full_cost >= least and len(left) <= MOST:
             break
         left.remove(least_useful)
     spreads = {name: place.candidate.spreads[name] for name in left}
@@ -313,29 +317,29 @@ def _narrowed(matching: Matching, place: Place, least: float) -> Place:
 def _left_over(
     names: Sequence[tuple[str, int]], free: Matrix, wanted: Vector, left: Sequence[str]
 ) -> float:
-    """What some coordinates leave of a squared distance, by a linear model."""
+    """The squared distance that these coordinates leave, by a linear model."""
     chosen = [i for i, (name, _) in enumerate(names) if name in left]
     if not chosen:
         return float(wanted @ wanted)
     low = np.array([-np.inf if names[i][1] == 0 else 0.0 for i in chosen])
-    found = lsq_linear(free[:, chosen], wanted, (low, np.inf))
-    return 2 * float(found.cost)
+    solution = lsq_linear(free[:, chosen], wanted, (low, np.inf))
+    return 2 * float(solution.cost)
 
 
 def _with_one_more(matching: Matching, here: Place, start: Place, first: First) -> Place:
-    """The nearest place with one coordinate more; the same place without any."""
-    found = list[Place]()
+    """The nearest place with another coordinate; the same place if none helps."""
+    places = list[Place]()
     for name in _promising(here, start, first):
         trials = [
-            matching.place(here.candidate.having(name, one.candidate.spreads[name]))
-            for one in _promised(here, start, first[name])
+            matching.place(here.candidate.having(name, place.candidate.spreads[name]))
+            for place in _promised(here, start, first[name])
         ]
-        found.append(refined(matching, matching.best(trials), steps=1))
-    return matching.best(found) if found else here
+        places.append(refined(matching, matching.best(trials), steps=1))
+    return matching.best(places) if places else here
 
 
 def _exchanged(matching: Matching, place: Place, start: Place, first: First) -> Place:
-    """A nearer place with another coordinate in the place of one; the same place without any."""
+    """A nearer place with a coordinate exchanged for another; the same place if none helps."""
     for name in place.candidate.spreads:
         less = matching.place(place.candidate.without(name))
         fewer = {other: places for other, places in first.items() if other != name}
@@ -346,7 +350,7 @@ def _exchanged(matching: Matching, place: Place, start: Place, first: First) -> 
 
 
 def _gain(here: Place, start: Place, other: Place) -> float:
-    """By how much a change that was seen at the start would lower the squared distance here."""
+    """By how much a change that was measured at the start would lower the squared distance here."""
     move = other.embedding - start.embedding
     basis = here.within()
     rest = here.rest - basis @ (basis.T @ here.rest)
@@ -357,13 +361,13 @@ def _gain(here: Place, start: Place, other: Place) -> float:
 def _promising(here: Place, start: Place, first: Mapping[str, Sequence[Place]]) -> list[str]:
     """The coordinates that are not in yet and promise most."""
     out = [name for name in first if name not in here.candidate.spreads]
-    promise = {name: max(_gain(here, start, one) for one in first[name]) for name in out}
+    promise = {name: max(_gain(here, start, place) for place in first[name]) for name in out}
     return sorted(out, key=lambda name: -promise[name])[:TRIED]
 
 
 def _promised(here: Place, start: Place, places: Sequence[Place]) -> list[Place]:
-    """The trials of a coordinate that promise most: one where it was tried alone already."""
-    return sorted(places, key=lambda one: -_gain(here, start, one))[:2]
+    """The most promising trials of a coordinate: a single trial if it was tried alone already."""
+    return sorted(places, key=lambda place: -_gain(here, start, place))[:2]
 
 
 def refined(matching: Matching, place: Place, steps: int) -> Place:
@@ -391,14 +395,16 @@ def _stepped(
     names: Sequence[tuple[str, int]],
     columns: Matrix,
 ) -> Place:
-    """The place after one bounded step of least squares, or after a part of it; the same place
+    """The place after a bounded step of least squares, or after a part of it; the same place
     where none is nearer.
     """
     basis = place.within()
     free = columns - basis @ (basis.T @ columns)
     rest = place.rest - basis @ (basis.T @ place.rest)
     now = [place.candidate.spreads[name].in_sizes(matching.rows(name))[w] for name, w in names]
-    low, high = (np.array(one) for one in zip(*(_ends(matching.rows(n), w) for n, w in names)))
+    low, high = (
+        np.array(bounds) for bounds in zip(*(_ends(matching.rows(n), w) for n, w in names))
+    )
     low, high = np.minimum(low - now, -1e-9), np.maximum(high - now, 1e-9)
     step = lsq_linear(free, rest, (low, high)).x
     for halving in range(HALVINGS + 1):
@@ -429,7 +435,7 @@ def _moved(
 
 
 def _without_needless(matching: Matching, place: Place, chance: ByChance) -> Place:
-    """The place without coordinates that the later ones have made needless."""
+    """The place without coordinates that later coordinates make needless."""
     for name in list(place.candidate.spreads):
         less = refined(matching, matching.place(place.candidate.without(name)), steps=1)
         if less.square - place.square < chance.gain(1):
@@ -455,7 +461,7 @@ def _shaped(matching: Matching, place: Place, chance: ByChance) -> Place:
             )
             for c in TOGETHER
         ]
-        found = matching.best(trials)
-        if place.square - found.square > chance.gain(2 * len(pairs)):
-            place = found
+        nearest = matching.best(trials)
+        if place.square - nearest.square > chance.gain(2 * len(pairs)):
+            place = nearest
     return refined(matching, place, steps=1)

@@ -35,7 +35,7 @@ READOUTS = 16
 """What the network says of an image, at most: scores of classes, or their main directions."""
 RIDGE = 1.0
 VALUES_AT_ONCE = 2**20
-"""Values that are in memory at once: those of a whole set of images leave a core's cache."""
+"""Values that are in memory at once: those of a complete set of images leave a core's cache."""
 STATISTICS = 16
 """Values that the statistics of images need for each pixel."""
 
@@ -82,24 +82,24 @@ def _ordered(values: Float[Tensor, "n p"]) -> Float[Tensor, "n p"]:
 
 
 def _few(x: Float[Tensor, "n c h w"], values: int) -> Iterator[slice]:
-    """Chunks of images, few enough where each pixel becomes so many values."""
+    """Chunks of images, small enough for the number of values per pixel."""
     height, width = x.shape[2:]
     return chunks(len(x), max(VALUES_AT_ONCE // (values * height * width), 1))
 
 
 def _details(grey: Float[Tensor, "n 1 h w"]) -> list[Float[Tensor, " n"]]:
     """The energy of each octave of detail, as a logarithm: blur and resolution take the finest."""
-    found = []
+    details = []
     level = grey
     for _ in range(BANDS):
         if min(level.shape[2:]) < 4:
-            found.append(torch.zeros_like(level[:, 0, 0, 0]))
+            details.append(torch.zeros_like(level[:, 0, 0, 0]))
             continue
         coarse = functional.avg_pool2d(level, 2, ceil_mode=True)
         back = functional.interpolate(coarse, level.shape[2:], mode="bilinear")
-        found.append((level - back).square().mean((1, 2, 3)).add(EPSILON**2).log())
+        details.append((level - back).square().mean((1, 2, 3)).add(EPSILON**2).log())
         level = coarse
-    return found
+    return details
 
 
 def _edges(grey: Float[Tensor, "n 1 h w"]) -> list[Float[Tensor, " n"]]:
@@ -109,14 +109,14 @@ def _edges(grey: Float[Tensor, "n 1 h w"]) -> list[Float[Tensor, " n"]]:
     down = (grey[..., 1:, :] - grey[..., :-1, :]).abs()
     seams = across[..., 7::8].mean((1, 2, 3)) + down[..., 7::8, :].mean((1, 2, 3))
     seams = seams.nan_to_num(0.0)  # images of at most 8 pixels have no seam
-    whole = across.mean((1, 2, 3)) + down.mean((1, 2, 3))
+    energy = across.mean((1, 2, 3)) + down.mean((1, 2, 3))
     flattest = _ordered(grain)[:, : max(grain.shape[1] // 4, 1)].mean(1)
     return [
         (grain.mean(1) + EPSILON).log(),
         (flattest + EPSILON).log(),
         across.mean((1, 2, 3)),
         down.mean((1, 2, 3)),
-        seams / (whole + EPSILON),
+        seams / (energy + EPSILON),
     ]
 
 
@@ -124,6 +124,8 @@ def _places(grey: Float[Tensor, "n 1 h w"]) -> list[Float[Tensor, " n"]]:
     """Where the figure lies, how far it spreads, how it slants, how wide its strokes are."""
     height, width = grey.shape[2:]
     image = grey[:, 0]
+    # The background of a figure is the median of the image's rim; ink is the distance from it, so a
+    # dark figure on light paper counts as a light figure on a dark ground.
     rim = torch.cat([image[:, 0], image[:, -1], image[:, :, 0], image[:, :, -1]], 1)
     ink = (image - rim.median(1).values[:, None, None]).abs()
     mass = ink.sum((1, 2)) + EPSILON
@@ -133,10 +135,14 @@ def _places(grey: Float[Tensor, "n 1 h w"]) -> list[Float[Tensor, " n"]]:
     y = (ink * below[:, None]).sum((1, 2)) / mass
     across = right[None, None] - x[:, None, None]
     down = below[None, :, None] - y[:, None, None]
+    # Second moments around the centre of mass: their roots are the extents, and the mixed moment,
+    # as a correlation, is the slant.
     spread = [(ink * across**2).sum((1, 2)) / mass, (ink * down**2).sum((1, 2)) / mass]
     slant = (ink * across * down).sum((1, 2)) / mass / (spread[0] * spread[1] + EPSILON**2).sqrt()
     half = (image[:, :, width // 2 :].mean((1, 2)) - image[:, :, : width // 2].mean((1, 2)),)
     under = (image[:, height // 2 :].mean((1, 2)) - image[:, : height // 2].mean((1, 2)),)
+    # Total variation of the ink is about twice the length of its strokes, so mass over steps grows
+    # with their width.
     steps = (ink[:, :, 1:] - ink[:, :, :-1]).abs().sum((1, 2))
     steps = steps + (ink[:, 1:] - ink[:, :-1]).abs().sum((1, 2)) + EPSILON
     energy = ink.square().sum((1, 2)) / mass
@@ -168,7 +174,7 @@ class RandomNetwork:
     def fit(
         cls, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], classes: int, seed: int = 0
     ) -> RandomNetwork:
-        """Return a network whose readout tells the classes of labelled images apart."""
+        """Return a network whose readout separates the classes of labelled images."""
         chance = stream(seed, "random network of a fit")
         filters = torch.randn(FILTERS, x.shape[1], KERNEL, KERNEL, generator=chance)
         filters = filters - filters.mean((1, 2, 3), keepdim=True)

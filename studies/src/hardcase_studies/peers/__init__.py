@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 __all__ = ["library", "machine", "versions"]
 
@@ -57,7 +57,7 @@ def library(name: str) -> Any:
     """A library of others; what it imports without needing it is stood in for where it is not installed.
 
     Raises:
-        Problem: If the library itself cannot be had.
+        HardcaseError: If the library itself cannot be had.
     """
     for other in ASIDE:
         try:
@@ -71,7 +71,7 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise Problem(f"{name} cannot be imported: {error}.", fix="make peers") from error
+        raise HardcaseError(f"{name} cannot be imported: {error}.", fix="make peers") from error
 
 
 def machine() -> str:

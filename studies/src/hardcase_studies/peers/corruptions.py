@@ -22,7 +22,7 @@ from torch import Tensor
 
 from hardcase.corruptions import CORRUPTIONS, corrupt
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.suite.tables import Outcome
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase_studies.bench import Bench, table_of
@@ -159,7 +159,9 @@ def peer() -> Callable[..., Any]:
         import scipy.ndimage
         import skimage.filters
     except ImportError as error:
-        raise Problem(f"imagecorruptions needs scikit-image: {error}.", fix="make peers") from error
+        raise HardcaseError(
+            f"imagecorruptions needs scikit-image: {error}.", fix="make peers"
+        ) from error
     resources: Any = types.ModuleType("pkg_resources")
     resources.resource_filename = lambda module, name: str(
         Path(str(sys.modules[module].__file__)).parent / name

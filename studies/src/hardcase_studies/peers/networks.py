@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.data.sources import load
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.models.zoo import trained_classifier
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
@@ -81,13 +81,13 @@ def resnet(path: Path, name: str = "resnet20") -> nn.Module:
         if key.startswith(f"{name}.")
     }
     if not weights:
-        raise Problem(f"{path} holds no weights of {name}.", f"known: {', '.join(DEPTHS)}")
+        raise HardcaseError(f"{path} holds no weights of {name}.", f"known: {', '.join(DEPTHS)}")
     net = CifarResNet(DEPTHS[name])
     missing = net.load_state_dict(weights, strict=False).missing_keys
     if absent := [
         key for key in missing if key not in ("mean", "std") and "num_batches" not in key
     ]:
-        raise Problem(f"{path} lacks {absent[0]} of {name}.")
+        raise HardcaseError(f"{path} lacks {absent[0]} of {name}.")
     return net.eval().requires_grad_(False)
 
 

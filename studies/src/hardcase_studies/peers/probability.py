@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 from hardcase.statistics import bounded_mean_interval
 from hardcase.suite.tables import Outcome
 from hardcase.tensors import to_grid
@@ -85,7 +85,7 @@ def _failing(
 ) -> Tensor:
     """Which samples of each image fail."""
     if samples < 1 or not radius > 0:
-        raise Problem(
+        raise HardcaseError(
             f"{samples} samples in a box of ±{radius:g}.", fix="--set samples=100 --set radius=0.1"
         )
     found = []

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.data.files import Array
-from hardcase.errors import Problem, reading
+from hardcase.errors import HardcaseError, reading
 
 try:
     from numpy._core.multiarray import _reconstruct as _rebuild
@@ -115,7 +115,7 @@ def _flat(content: Any, name: str, path: Path) -> dict[str, Array]:
         for key, value in content.items():
             flat |= _flat(value, f"{name}/{key}".lstrip("/"), path)
         return flat
-    raise Problem(
+    raise HardcaseError(
         f"{path.name} holds a {type(content).__name__} at {name or 'its top'}; arrays of numbers"
         " are known."
     )
@@ -137,7 +137,7 @@ def from_package(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[
             head = arrays[f"NetLinLayer_{number}/Conv_0/kernel"]
             state[f"heads.{number}"] = torch.from_numpy(head.copy()).flatten()
     except KeyError as error:
-        raise Problem(f"the package lacks the weights {error}.") from error
+        raise HardcaseError(f"the package lacks the weights {error}.") from error
     return state
 
 

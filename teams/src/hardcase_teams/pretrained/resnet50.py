@@ -33,7 +33,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.data.files import Array
-from hardcase.errors import Problem
+from hardcase.errors import HardcaseError
 
 STAGES = (3, 4, 6, 3)
 EPSILON = 1e-3
@@ -105,7 +105,7 @@ def from_shards(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[s
         try:
             state |= _weights(kind, name, theirs, arrays)
         except KeyError as error:
-            raise Problem(
+            raise HardcaseError(
                 f"model.json lacks the weights {error}; it describes another network."
             ) from error
     state["conv1.weight"] = state["conv1.weight"].flip(1)  # blue, green, red to red, green, blue
@@ -120,10 +120,12 @@ def _arrays(files: Mapping[str, Path]) -> Iterator[tuple[str, Array]]:
         at = 0
         for entry in group["weights"]:
             if entry["dtype"] != "float32":
-                raise Problem(f"weight {entry['name']} is {entry['dtype']}; float32 is known.")
+                raise HardcaseError(
+                    f"weight {entry['name']} is {entry['dtype']}; float32 is known."
+                )
             count = math.prod(entry["shape"])
             if at + 4 * count > len(data):
-                raise Problem(f"the shards end before weight {entry['name']}.")
+                raise HardcaseError(f"the shards end before weight {entry['name']}.")
             yield entry["name"], np.frombuffer(data, "<f4", count, at).reshape(entry["shape"])
             at += 4 * count
 
@@ -219,7 +221,7 @@ def _renamed(name: str) -> str:
     outside = re.fullmatch(r"(conv|bn)1\.(\w+)", name)
     if outside:
         return f"{_LEAVES[outside[1]]}1.{outside[2]}"
-    raise Problem(f"the package has a weight {name!r} that no ResNet-50 has.")
+    raise HardcaseError(f"the package has a weight {name!r} that no ResNet-50 has.")
 
 
 AUGNET = (augnet, from_torchvision)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardcase.errors import Problem, reading
+from hardcase.errors import HardcaseError, reading
 
 
 class TfLiteFile(nn.Module):
@@ -22,7 +22,9 @@ class TfLiteFile(nn.Module):
         self.register_buffer("labels", torch.zeros(labels, dtype=torch.uint8))
 
     def forward(self, x: Tensor) -> Tensor:
-        raise Problem("a TFLite file is no module of torch.", fix="--task, which runs it as it is")
+        raise HardcaseError(
+            "a TFLite file is no module of torch.", fix="--task, which runs it as it is"
+        )
 
 
 def tflite_from_package(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[str, Tensor]:
