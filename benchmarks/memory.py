@@ -49,7 +49,7 @@ SEARCH = (
     "none",
 )
 REPAIR = ("repair", *NET, "--data", "folder:split", "--out", "fixed", "--epochs", "1", "--rate", "1e-5",
-          "--draws", "1", "--proof", "quick:seeds=20,attack.seeds=4")  # fmt: skip
+          "--draws", "1", "--proof", "quick:images=20,attack.images=4")  # fmt: skip
 PROOF = 400
 """Test images of a repair."""
 RUN = """

@@ -24,6 +24,7 @@ from hardcase import data
 from hardcase.campaign import evaluator
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits, overlay, parse_keep
+from hardcase.errors import HardcaseError
 from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.dlfuzz import adapt, dlfuzz
 from hardcase.methods.neurons import Profiles, adapt_neurons
@@ -243,12 +244,10 @@ def _bare(calls: list[tuple[int, bool]], models: tuple[Subject, ...], seeds: Ima
 def other_libraries() -> tuple[object, object] | None:
     sys.path.append(os.environ.get("HARDCASE_PEERS", ""))
     try:
-        import foolbox
-        import torchattacks
-    except ImportError as error:
+        return library("torchattacks"), library("foolbox")
+    except HardcaseError as error:
         print(f"not compared with other libraries: {error}", file=sys.stderr)
         return None
-    return torchattacks, foolbox
 
 
 def attacks(subject: Subject, seeds: Images, theirs: tuple[object, object]) -> Iterator[Figure]:

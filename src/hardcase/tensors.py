@@ -341,7 +341,7 @@ def margin(logits: Float[Tensor, "m k"], label: Int[Tensor, " m"]) -> Float[Tens
     return (others.amax(1, keepdim=True) - at_label).squeeze(1)
 
 
-def digest(parts: Iterable[bytes | str]) -> str:
+def digest(parts: Iterable[bytes | str | memoryview]) -> str:
     """A short content hash of `parts` in order."""
     sha = hashlib.sha256()
     for part in parts:
@@ -355,7 +355,7 @@ def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
 
     Of state that is no tensor, which a network may hold besides its weights, the type counts.
     """
-    parts = list[bytes | str]()
+    parts = list[bytes | str | memoryview]()
     for name, value in sorted(tensors.items()):
         if not isinstance(value, Tensor):
             parts.append(f"{name}:{type(value).__name__}")
@@ -365,7 +365,7 @@ def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
             plain = plain.dequantize()
         elif plain.layout is not torch.strided:
             plain = plain.to_dense()
-        content = plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        content = plain.contiguous().reshape(-1).view(torch.uint8).numpy().data
         parts += [f"{name}:{value.dtype}:{tuple(value.shape)}", content]
     return digest(parts)
 

@@ -211,3 +211,15 @@ def test_everything_together():
     assert set(measure(x, kind="figure").family) <= set(semantics.figure_measures(x))
     with pytest.raises(HardcaseError, match="no images"):
         measure(x[:0])
+
+
+def test_images_that_come_a_few_at_a_time_have_the_tags_of_all_together():
+    figures = digits(4, side=32).expand(-1, 3, -1, -1)  # what comes first is not what most are
+    x = (torch.cat([figures, photographs(26)]) * 255).round().to(torch.uint8)
+    tags = measure(x)
+    found = semantics.measure_parts(lambda: iter(x.split(4)))
+    assert set(tags.family) == set(semantics.photograph_measures(from_bytes(x)))
+    assert found.names == tags.names
+    assert torch.equal(found.has, tags.has)
+    assert semantics.images_together((1, 3, 224, 224)) == 27
+    assert semantics.images_together((1, 1, 28, 28)) == 256

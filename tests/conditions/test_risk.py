@@ -7,7 +7,7 @@ from torch import nn
 
 import hardcase as hc
 from conditions.toys import darkness, exposure, grey
-from hardcase.conditions.risk import answered, measure_risk
+from hardcase.conditions.risk import answered, measure_risk, rows_together
 from hardcase.errors import HardcaseError
 from hardcase.statistics import decide
 
@@ -82,3 +82,9 @@ def test_a_worse_model_fails_the_comparison_the_same_passes_and_few_seeds_cannot
     assert decide(worse, 0.02, -1.0).outcome == "fail"
     assert decide(-worse, 0.02, -1.0).outcome == "pass"
     assert decide(0 * worse[:5], 0.02, -1.0).outcome == "inconclusive"
+
+
+def test_photographs_are_changed_a_tile_at_a_time_and_digits_hundreds():
+    assert rows_together((3, 224, 224)) == 16
+    assert rows_together((3, 1024, 1024)) == 16  # a network is never given less than a tile
+    assert rows_together((1, 28, 28)) >= 512

@@ -173,3 +173,16 @@ def test_different_sizes_name_the_remedy():
     with pytest.raises(HardcaseError, match="b is 5×4") as caught:
         formats.stacked(pictures, ["a", "b"])
     assert "?resize=4&crop=center" in caught.value.fix
+
+
+def test_grey_images_among_coloured_ones_are_coloured_wherever_they_stand():
+    grey = np.full((4, 5), 7, np.uint8)
+    colour = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
+    assert formats.stacked([grey, grey], ["a", "b"]).shape == (2, 1, 4, 5)
+    for place in range(3):
+        pictures = [grey, grey]
+        pictures.insert(place, colour)
+        x = formats.stacked(iter(pictures), ["a", "b", "c"])
+        assert x.shape == (3, 3, 4, 5)
+        assert (x[place] == colour.transpose(2, 0, 1)).all()
+        assert (np.delete(x, place, 0) == 7).all()

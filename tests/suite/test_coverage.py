@@ -128,7 +128,7 @@ def test_progress_reaches_the_end_and_few_activations_take_large_batches(world, 
     seen = []
     coverage(world.subject, world.images, "nc", batch=16, progress=lambda *told: seen.append(told))
     assert seen == [(16, 40), (32, 40), (40, 40)]
-    assert criterion.batch_for(world.subject, world.images, {}) == 256
+    assert criterion.batch_for(world.subject, world.images, {}) == 512
     monkeypatch.setattr(criterion, "KEPT", 40 * 600)
     taps = world.make("nc:mode=unit")().taps
     assert criterion.batch_for(world.subject, world.images, taps) == 32

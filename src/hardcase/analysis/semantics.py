@@ -7,17 +7,18 @@ light, weighted by how much). Lengths are shares of the image's side; hue is a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 from torch.nn import functional
 
 from hardcase.errors import HardcaseError
-from hardcase.tensors import chunks, per_row
+from hardcase.tensors import chunks, from_bytes, per_row
 
 EMPTY = 1e-6
 FIVE_DEGREES = 0.087
@@ -222,6 +223,8 @@ def equal_noise(
 
 Column = Sequence[str] | Sequence[bool] | Sequence[float] | Tensor
 Kind = Literal["figure", "photograph"]
+TOGETHER = 2**22
+"""Numbers of the images that are measured at a time, at most: 27 photographs of 224 pixels."""
 LEAST_SHARE = 0.02
 """A value of a column of words is a tag if at least this share of the images has it, and some have
 not."""
@@ -373,15 +376,23 @@ MEASURES: Mapping[Kind, Callable[[Tensor], dict[str, Tensor]]] = {
 
 def kind_of(x: Float[Tensor, "m c h w"]) -> Kind:
     """`figure` where most images have a border of one colour, else `photograph`."""
+    return _kind(_framed(x))
+
+
+def _framed(x: Float[Tensor, "m c h w"]) -> Bool[Tensor, " m"]:
+    """Which images have a border of one colour."""
     grey = x.mean(1)
     border = torch.cat([grey[:, 0], grey[:, -1], grey[:, :, 0], grey[:, :, -1]], 1)
     level = border.median(1, keepdim=True).values
-    plain = ((border - level).abs() < 0.1).to(grey.dtype).mean(1) > 0.9
-    return "figure" if bool(plain.to(grey.dtype).mean() > 0.5) else "photograph"
+    return ((border - level).abs() < 0.1).to(grey.dtype).mean(1) > 0.9
+
+
+def _kind(framed: Bool[Tensor, " m"]) -> Kind:
+    return "figure" if 2 * int(framed.sum()) > len(framed) else "photograph"
 
 
 def measure(
-    x: Float[Tensor, "n c h w"],
+    x: Float[Tensor, "n c h w"] | UInt8[Tensor, "n c h w"],
     *,
     kind: Kind | Literal["auto"] = "auto",
     table: Mapping[str, Column] | None = None,
@@ -390,15 +401,45 @@ def measure(
     """Every tag of some seeds.
 
     Args:
-        x: Originals in [0, 1].
+        x: Originals in [0, 1], or of 8 bits.
         kind: Which measures suit them.
         table: Columns of the data, or whatever else is known of each seed: the class it is nearest
             to beside its own, the size of its object.
-        batch: Images measured at once.
+        batch: Images measured at once, at most.
     """
     if not len(x):
         raise HardcaseError("there are no images to tag.")
-    how = MEASURES[kind_of(x) if kind == "auto" else kind]
-    pieces = [how(x[part]) for part in chunks(len(x), batch)]
+    size = min(batch, images_together(x.shape))
+    return measure_parts(lambda: (x[part] for part in chunks(len(x), size)), kind=kind, table=table)
+
+
+def images_together(shape: Sequence[int]) -> int:
+    """How many images of this shape are measured at a time."""
+    return max(1, min(256, TOGETHER // math.prod(shape[-3:])))
+
+
+def measure_parts(
+    parts: Callable[[], Iterable[Tensor]],
+    *,
+    kind: Kind | Literal["auto"] = "auto",
+    table: Mapping[str, Column] | None = None,
+) -> Tags:
+    """Return the tags of images in parts; a second pass follows where the first part is of the
+    rarer kind.
+    """
+    chosen = kind
+    while True:
+        framed = list[Tensor]()
+        pieces = list[dict[str, Tensor]]()
+        for images in parts():
+            x = images if images.is_floating_point() else from_bytes(images)
+            framed.append(_framed(x))
+            if chosen == "auto":
+                chosen = _kind(framed[0])
+            pieces.append(MEASURES[chosen](x))
+        of_most = _kind(torch.cat(framed)) if kind == "auto" else kind
+        if of_most == chosen:
+            break
+        chosen = of_most
     values = {name: torch.cat([piece[name] for piece in pieces]).cpu() for name in pieces[0]}
     return join(thirds(values), columns(table)) if table else thirds(values)

@@ -14,23 +14,22 @@ must also hold against the rest of each of its parents, or it says no more than 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from hardcase.analysis.semantics import Tags, measure
-from hardcase.campaign.claims import Claims
+from hardcase.analysis.semantics import Tags, images_together, measure_parts
 from hardcase.errors import HardcaseError, choice
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.results import Run, seed_claims
 from hardcase.statistics import accepted_by, binomial_interval, holm
-from hardcase.tensors import digest, from_bytes
+from hardcase.tensors import chunks, digest
 from hardcase.types import Images
 
 Outcome = Literal["failing", "accepted"]
@@ -355,7 +354,7 @@ def slices_of_run(
         rules: When a condition is called a slice.
         seed: Of the division into thirds.
     """
-    seeds = _attempted(run)
+    names, rows_of_seeds = _attempted(run)
     findings = run.findings.select(["id", "original", "kind"]).to_pylist()
     rows = [row for row in findings if row["kind"] == "label"]
     if outcome == "accepted":
@@ -366,11 +365,12 @@ def slices_of_run(
             )
         rows = [row for row in rows if accepted_by(run.verdicts, row["id"])]
     bad = {row["original"] for row in rows}
+    tags, contents = _tags_of(run, rows_of_seeds)
     return find_slices(
-        _tags_of(seeds),
-        torch.tensor([name in bad for name in seeds.id]),
-        seeds.y,
-        group=[digest([image.numpy().tobytes()]) for image in seeds.x],
+        tags,
+        torch.tensor([name in bad for name in names]),
+        torch.tensor(run.seeds["label"].take(rows_of_seeds).to_pylist(), dtype=torch.int64),
+        group=contents,
         rules=rules,
         seed=seed,
     )
@@ -378,8 +378,8 @@ def slices_of_run(
 
 def tagged_seeds(run: Run) -> tuple[Tags, tuple[str, ...]]:
     """The tags of the searched images of a run, and the images' ids."""
-    seeds = _attempted(run)
-    return _tags_of(seeds), seeds.id
+    names, rows = _attempted(run)
+    return _tags_of(run, rows)[0], tuple(names)
 
 
 def having(tags: Tags, seeds: Sequence[str], names: str) -> set[str]:
@@ -399,12 +399,12 @@ def attempted_labels(run: Run) -> dict[str, int]:
     return {row["id"]: row["label"] for row in tried}
 
 
-def _attempted(run: Run) -> Images:
-    """The searched images of a run."""
-    names = attempted_labels(run)
+def _attempted(run: Run) -> tuple[list[str], list[int]]:
+    """The searched images of a run: their ids, and their rows among its images."""
+    names = list(attempted_labels(run))
     if not names:
         raise HardcaseError(f"{run.folder} has no searched images to look for slices among.")
-    return seeds_of(run, [run.seed_rows[name] for name in names])
+    return names, [run.seed_rows[name] for name in names]
 
 
 def seeds_of(run: Run, rows: Sequence[int] | None = None) -> Images:
@@ -420,9 +420,21 @@ def seeds_of(run: Run, rows: Sequence[int] | None = None) -> Images:
     return Images(images, y, names, run.classes, name=str(run.folder), context=context)
 
 
-def _tags_of(seeds: Images) -> Tags:
-    claims = Claims.of(seeds)
-    places = claims.places() if claims is not None else {}
-    return measure(
-        from_bytes(seeds.x), table={name: values.tolist() for name, values in places.items()}
-    )
+def _tags_of(run: Run, rows: Sequence[int]) -> tuple[Tags, list[str]]:
+    """Return the tags of these images of a run, read in parts, and digests of their pixels."""
+    contents = list[str]()
+
+    def images() -> Iterator[UInt8[Tensor, "m c h w"]]:
+        contents.clear()
+        size = images_together(run.seed_images(rows[:1]).shape)
+        for part in chunks(len(rows), size):
+            x = run.seed_images(rows[part])
+            contents.extend(digest([image.numpy().tobytes()]) for image in x)
+            yield x
+
+    claims = seed_claims(run)
+    places = {}
+    if claims is not None:
+        places = claims.take(torch.tensor(rows, dtype=torch.int64)).places()
+    table = {name: one.tolist() for name, one in places.items()}
+    return measure_parts(images, table=table), contents

@@ -9,6 +9,7 @@ usually show none of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
@@ -34,6 +35,7 @@ from hardcase.errors import HardcaseError
 from hardcase.randomness import Rng, keys_of
 from hardcase.statistics import Bounds, bounded_mean_interval
 from hardcase.tensors import (
+    TILE,
     chunks,
     from_bytes,
     margin,
@@ -56,7 +58,9 @@ MAX_SAMPLES = 64
 SHOWN = 60
 """Failing images that are stored for inspection: a random choice of all failing draws."""
 ROWS = 512
-"""Images that are rendered and answered at once."""
+"""Images that are rendered and answered at once, ..."""
+TOGETHER = 2**22
+"""... and numbers of these on a CPU, at most: a tile of photographs of 224 pixels."""
 LANES = 2
 """Tiles that a device renders and answers side by side: changing images waits for memory while
 another tile's network computes."""
@@ -374,7 +378,7 @@ def logits_under_conditions(
     tile = None if steady(z.device) else tile_in_use(z.device.type)
     kind = (names, repr(box.to_record()))
     logits = list[Tensor]()
-    for part in _calls(len(z), tile, rows):
+    for part in _calls(len(z), tile, min(rows, rows_together(seeds.x.shape[1:]))):
         x, y, *claims = (table[of[part]] for table in tables)
         inputs = (x, y, z[part], pattern[part], *claims)
         if tile and isinstance(subject, nn.Module):
@@ -389,6 +393,13 @@ def logits_under_conditions(
             answered_logits = logits_of(*inputs)
         logits.append(answered_logits)
     return torch.cat(logits)
+
+
+def rows_together(shape: Sequence[int]) -> int:
+    """Return how many images of this shape a CPU changes at once, in tiles: changing them takes
+    dozens of copies.
+    """
+    return max(1, TOGETHER // math.prod(shape) // TILE) * TILE
 
 
 def _calls(count: int, tile: int | None, rows: int) -> Iterator[slice]:

@@ -577,8 +577,11 @@ def profile_for(
 
 
 def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
-    """Rows at a time: 256, more on a GPU, fewer where many activations are stored."""
-    most = 256
+    """Rows at a time: 512, more on a GPU, fewer where many activations are stored.
+
+    The memory of criteria is walked once a call.
+    """
+    most = 512
     if not steady(subject.device):
         most = max(256, min(4096, 2**26 // images.x[:1].numel()))
     if all(hasattr(tap, "width") for tap in taps.values()):

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from torch import Tensor
 from hardcase.cache import regular, unpacked
 from hardcase.errors import HardcaseError, reading
 from hardcase.randomness import balanced_order
-from hardcase.tensors import LARGEST, to_tensor
+from hardcase.tensors import LARGEST, chunks, to_tensor
 from hardcase.types import Images
 
 Array = npt.NDArray[Any]
@@ -180,19 +180,28 @@ def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
             return pixels_of(image, sizing, where)
 
 
-def stacked(images: Sequence[Bytes], names: Sequence[str]) -> Bytes:
+def stacked(images: Iterable[Bytes], names: Sequence[str]) -> Bytes:
     """Images of equal size as N x C x H x W: a single channel if all are grey, else three."""
-    sizes = [image.shape[:2] for image in images]
-    other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
-    if other is not None:
-        first, second = (f"{names[i]} is {sizes[i][1]}×{sizes[i][0]}" for i in (0, other))
-        raise MixedSizes(f"{first}, {second}", min(min(size) for size in sizes))
-    if all(image.ndim == 2 for image in images):
-        return np.stack(images)[:, None]
-    coloured = [
-        image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2) for image in images
-    ]
-    return np.stack(coloured).transpose(0, 3, 1, 2)
+    x = np.empty((0, 0, 0, 0), dtype=np.uint8)
+    other = ""
+    side = 0
+    for place, image in enumerate(images):
+        height, width = image.shape[:2]
+        if place == 0:
+            channels = 1 if image.ndim == 2 else 3
+            x = np.empty((len(names), channels, height, width), dtype=np.uint8)
+            side = min(height, width)
+        elif (height, width) != x.shape[2:]:
+            side = min(side, height, width)
+            other = other or f"{names[place]} is {width}×{height}"
+        if other:
+            continue
+        if image.ndim == 3 and x.shape[1] == 1:  # the first in colour among grey ones
+            x = np.repeat(x, 3, axis=1)
+        x[place] = image if image.ndim == 2 else image.transpose(2, 0, 1)
+    if other:
+        raise MixedSizes(f"{names[0]} is {x.shape[3]}×{x.shape[2]}, {other}", side)
+    return x
 
 
 def _pixels(name: str, word: str) -> int:
@@ -438,15 +447,19 @@ class Stream:
     def images(self) -> Images:
         """All of it decoded, as `Images`."""
         names = list(self.id)
-        workers = min(8, os.cpu_count() or 1)
-        with ThreadPoolExecutor(workers) as pool:
-            images = list(pool.map(self._read, self.rows.tolist()))
-        if not images:
+        if not names:
             raise HardcaseError(f"{self.name} holds no images.")
-        x = _channels(stacked(images, names), self.channels, names)
+        x = _channels(stacked(self._decoded(), names), self.channels, names)
         return Images(
             to_tensor(x), self.y.clone(), tuple(names), self.classes, self.name, self.split
         )
+
+    def _decoded(self) -> Iterator[Bytes]:
+        """Each image, decoded by threads a shard ahead."""
+        rows = self.rows.tolist()
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            for part in chunks(len(rows), SHARD):
+                yield from pool.map(self._read, rows[part])
 
     def held(self) -> Images | Stream:
         """All of it decoded, unless that is too much to be in memory."""

@@ -108,7 +108,8 @@ def fgsm(
     "cw",
     paper="Carlini and Wagner, IEEE S&P 2017",
     cite="carlini2017cw",
-    differences="box constraint by clamping instead of tanh; 8-bit rounding inside the loop",
+    differences="box constraint by clamping instead of tanh; steps shrink with the nearest failure;"
+    " 8-bit rounding inside the loop",
     toy={"steps": 20, "rounds": 3},
     explained_by=(CarliniWagner,),
 )
@@ -129,7 +130,8 @@ def cw(
 
     Differences from the reference: pixels stay in [0, 1] by clamping instead of a tanh change of
     variable, the image is rounded to 8 bits inside the loop, and the weight starts at 1 and grows
-    tenfold instead of starting at 0.001.
+    tenfold instead of starting at 0.001. Once an image has failed, its steps are no larger than
+    half the change of a typical pixel of its nearest failure.
     """
     if not step_size > 0:
         raise HardcaseError(f"step_size is {step_size}; it must be above 0.")

@@ -29,7 +29,7 @@ from hardcase.conditions import (
     measure_worst,
 )
 from hardcase.conditions.declared import DECLARABLE, parse_range, profile
-from hardcase.conditions.risk import SAMPLES
+from hardcase.conditions.risk import SAMPLES, rows_together
 from hardcase.corruptions import CORRUPTIONS, corrupt
 from hardcase.errors import HardcaseError, choice
 from hardcase.models.health import answers
@@ -241,7 +241,7 @@ def _corruption_errors(model: Model, images: Images) -> dict[str, Shares]:
     claims = Claims.of(images, model.device)
     for name, kind in ((name, corruption.kind) for name, corruption in CORRUPTIONS.items()):
         parts = list[torch.Tensor]()
-        for part in chunks(len(images), 256):
+        for part in chunks(len(images), min(256, rows_together(images.shape))):
             x = from_bytes(images.x[part]).to(model.device)
             keys = keys_of(images.id[part]).to(model.device)
             severity = torch.full((len(x),), SEVERITY, device=model.device)

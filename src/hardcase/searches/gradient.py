@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -107,7 +108,6 @@ def adam(
     gradient: Tensor,
     t: int,
     *,
-    size: float = 1.0,
     first: float = 0.9,
     second: float = 0.999,
 ) -> tuple[Tensor, State]:
@@ -117,7 +117,7 @@ def adam(
     """
     mean = first * state["mean"][rows] + (1 - first) * gradient
     square = second * state["square"][rows] + (1 - second) * gradient.square()
-    move = size * (mean / (1 - first**t)) / ((square / (1 - second**t)).sqrt() + 1e-8)
+    move = (mean / (1 - first**t)) / ((square / (1 - second**t)).sqrt() + 1e-8)
     return move, {
         "mean": state["mean"].index_copy(0, rows, mean),
         "square": state["square"].index_copy(0, rows, square),
@@ -387,8 +387,13 @@ class CarliniWagner:
     seed's weight is halved toward the largest that failed or multiplied by ten, and the walk starts
     again from the original. The score is a logit margin, positive where the model fails.
 
+    Adam moves every pixel by about its step, so a walk cannot come nearer to an original than steps
+    of all pixels lead away from it. Once an image has failed, its steps are therefore at most
+    `shrinking` times what a pixel of its nearest failure was changed by (root mean square).
+
     Args:
-        step_size: Adam's step size.
+        step_size: Adam's step size, until an image has failed.
+        shrinking: The largest later step, in such changes of a pixel.
         steps: Adam steps per trade-off weight.
         rounds: Trade-off weights that are tried.
         weight: First trade-off weight.
@@ -396,6 +401,7 @@ class CarliniWagner:
     """
 
     step_size: float = 0.02
+    shrinking: float = 0.5
     steps: int = 60
     rounds: int = 6
     weight: float = 1.0
@@ -412,6 +418,7 @@ class CarliniWagner:
             "weight": ones * self.weight,
             "low": ones * 0,
             "high": ones * torch.inf,
+            "nearest": ones * torch.inf,
             "hit": torch.zeros_like(seeds.y, dtype=torch.bool),
             "step": torch.zeros(1, dtype=torch.int64),
         }
@@ -421,14 +428,21 @@ class CarliniWagner:
         count = int(state["step"])
         feedback, gradient = evaluate.gradient(state["z"][rows], rows)
         short = (feedback.score < self.confidence) & feedback.evaluated
-        change = (
-            2 * (feedback.z - state["seed"][rows])
-            - per_row(state["weight"][rows] * short, gradient) * gradient
-        )
-        move, moments = adam(state, rows, change, count % self.steps + 1, size=self.step_size)
-        z = state["z"].index_copy(0, rows, feedback.z - move)
-        hit = state["hit"].index_copy(0, rows, state["hit"][rows] | feedback.failed)
-        state = {**state, **moments, "z": z, "hit": hit, "step": state["step"] + 1}
+        away = feedback.z - state["seed"][rows]
+        change = 2 * away - per_row(state["weight"][rows] * short, gradient) * gradient
+        move, moments = adam(state, rows, change, count % self.steps + 1)
+        distance = torch.where(feedback.failed, length(flat(away)), torch.inf)
+        nearest = state["nearest"][rows].minimum(distance)
+        largest = self.shrinking * nearest / math.sqrt(away[0].numel())
+        move = per_row(largest.clamp(max=self.step_size), move) * move
+        state = {
+            **state,
+            **moments,
+            "z": state["z"].index_copy(0, rows, feedback.z - move),
+            "nearest": state["nearest"].index_copy(0, rows, nearest),
+            "hit": state["hit"].index_copy(0, rows, state["hit"][rows] | feedback.failed),
+            "step": state["step"] + 1,
+        }
         if (count + 1) % self.steps:
             return state
         if (count + 1) // self.steps >= self.rounds:
