@@ -129,14 +129,11 @@ class GlobalState:
                 _streams.append(now)  # a wrapper that nobody holds would close what it wraps
             setting.write(value)
             changed.append(setting.name)
-        closed = [name for name in ("stdout", "stderr") if _is_closed(name)]
+        streams = {name: getattr(sys, name) for name in ("stdout", "stderr")}
+        closed = [name for name, stream in streams.items() if getattr(stream, "closed", False)]
         for name in closed:  # without another one nothing could be told at all
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - it stays
         return Changes(changed, [f"sys.{name}" for name in closed])
-
-
-def _is_closed(name: str) -> bool:
-    return bool(getattr(getattr(sys, name), "closed", False))
 
 
 def _refuse_exit(process: int, thread: int, code: int) -> NoReturn:

@@ -160,7 +160,7 @@ class Notes(Watcher):
     def __init__(self):
         self.said = []
 
-    def say(self, text):
+    def log(self, text):
         self.said.append(text)
 
 

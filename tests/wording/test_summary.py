@@ -11,7 +11,6 @@ from hardcase.wording.summary import (
     decide,
     failure_of,
     figures,
-    measured_sentences,
     search_sentence,
     short_name,
     summary_lines,
@@ -107,11 +106,11 @@ def test_images_left_out_are_told_with_what_they_would_add():
     short = record(conditions=None)
     short["risk"] |= {"value": 0.2, "low": 0.1, "high": 0.4, "images": 100, "of": 400}
     short["risk"]["settled"] = "time"
-    (told,) = measured_sentences(short)
-    assert told.startswith("100 of 400 images. ")
-    assert "about 15.0 to 30.0 %: --measure all" in told
+    assert figures(short)[2] == (
+        "  100 of 400 images     --measure all narrows the interval to about 15.0 to 30.0"
+    )
     short["risk"]["settled"] = ""
-    assert measured_sentences(short) == []
+    assert len(figures(short)) == 2
 
 
 def test_names_are_short():

@@ -312,8 +312,9 @@ POOL = 32
 """Images, at most, from which the canaries of a shard are drawn."""
 NOISE = 6
 """Levels of 255 by which a canary differs from a seed: no server has stored answers for it."""
-LATER = 86_400.0 + 3_601.0
-"""Seconds, at least, by which the clock is shifted while a local network classifies canaries."""
+LATER, MORE = 86_400.0 + 3_601.0, 61.0
+"""Seconds by which the clock is wrong where a local network is asked about canaries: a day and an
+hour, so that date and hour differ, and a part of a minute."""
 LAST_BITS = 1e-6
 """Fraction by which answers of a server may differ after they were equal at the first
 comparison."""
@@ -481,7 +482,7 @@ class Canaries:
             rows = luck.choices(range(len(self.images)), k=TILE - len(others))
             mixed = torch.cat([self.images.take(torch.tensor(rows)).x, others])
             order = torch.tensor(luck.sample(range(len(mixed)), len(mixed)))
-            call = _Call(model, self.images, rows, _later(shard))
+            call = _Call(model, self.images, rows, shard)
             expected = then.take(rows)
             # a clock may have gone on by as much as it is wrong: both times are tried
             for odd in (False,) if served else (True, False):
@@ -529,7 +530,7 @@ class _Call:
     model: Model
     images: Images
     rows: list[int]
-    later: float
+    shard: int
 
     def answered(
         self,
@@ -549,7 +550,7 @@ class _Call:
             labels: Under wrong labels.
         """
         shown = from_bytes(x[order].to(self.model.device))
-        with torch.inference_mode(), _another_time(self.later) if clock else nullcontext():
+        with torch.inference_mode(), _another_time(self.shard) if clock else nullcontext():
             if CLAIMED in self.images.context:
                 first = self.images.take(torch.tensor(self.rows))
                 logits = asking(self.model, Claims.of(first, self.model.device))(
@@ -590,16 +591,11 @@ def _asked_with_labels(model: Model, x: Float[Tensor, "m c h w"], classes: int) 
     return model(x).logits
 
 
-def _later(shard: int) -> float:
-    """By how much the clock is wrong after a shard: a day and a bit, longer by a half, a quarter,
-    three quarters, an eighth …, so that no model's period divides it every time.
-    """
-    return LATER * (1 + int(f"{shard + 1:032b}"[::-1], 2) / 2**32)
-
-
 @contextmanager
-def _another_time(later: float) -> Iterator[None]:
-    """Let `time.time` go wrong, for whoever asks it in here."""
+def _another_time(shard: int) -> Iterator[None]:
+    """Let `time.time` go wrong, for whoever asks it in here: after each shard by another time."""
+    # and by a half of `MORE`, a quarter, three quarters …: no model's period divides each of them
+    later = LATER + MORE * int(f"{shard + 1:032b}"[::-1], 2) / 2**32
     real = time.time
     time.time = lambda: real() + later
     try:

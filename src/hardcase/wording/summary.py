@@ -10,7 +10,7 @@ from hardcase.wording.numbers import difference, percent, points, rate, span
 __all__ = [
     *("WIDTH", "Decision", "Word", "check_sentences", "conditions_name", "decide", "figures"),
     "generated_sentences",
-    *("measured_sentences", "search_sentence", "short_name", "summary_lines"),
+    *("search_sentence", "short_name", "summary_lines"),
 ]
 
 Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "MEASURED", "FAILED"]
@@ -180,6 +180,11 @@ def figures(record: Mapping[str, Any]) -> list[str]:
             rows[1][1].extend([percent(baseline["value"]), points(baseline["difference"]["value"])])
     lines = [_row("failure rate", names)]
     lines += [_row(f"  {name}", cells) for name, cells in rows]
+    if risk.get("settled") in ("time", "queries"):
+        narrower = (risk["images"] / risk["of"]) ** 0.5
+        ends = [risk["value"] + narrower * (risk[end] - risk["value"]) for end in ("low", "high")]
+        count = f"  {risk['images']:,} of {risk['of']:,} images"
+        lines.append(_row(count, [f"--measure all narrows the interval to about {span(*ends)}"]))
     region = risk.get("worst_region")
     if region:
         region_text = f"at least {100 * region['low']:.0f} %: {region['words']}"
@@ -215,27 +220,13 @@ def summary_lines(
     """
     table = figures(record)
     lines = [*wrapped(str(decision), indent=0), "", *table]
-    parts: dict[str, Sequence[str]] = {"measured": measured_sentences(record)}
-    parts |= {"search": search, "label check": checked, "report": [report] if report else []}
+    parts = {"search": search, "label check": checked, "report": [report] if report else []}
     if table:
         lines.append("")
     for name, texts in parts.items():
         for i, text in enumerate(part for one in texts for part in wrapped(one, indent=13)):
             lines.append(f"{name if i == 0 else '':<13}{text}")
     return lines
-
-
-def measured_sentences(record: Mapping[str, Any]) -> list[str]:
-    """Return that there was no time for all images, and how narrow the interval of all would be."""
-    risk = record.get("risk") or {}
-    if risk.get("settled") not in ("time", "queries"):
-        return []
-    narrower = (risk["images"] / risk["of"]) ** 0.5
-    low, high = (risk["value"] + narrower * (risk[end] - risk["value"]) for end in ("low", "high"))
-    return [
-        f"{risk['images']:,} of {risk['of']:,} images. All of them would narrow the interval to"
-        f" about {percent(low)[:-2]} to {percent(high)}: --measure all"
-    ]
 
 
 def wrapped(text: str, *, indent: int) -> list[str]:
