@@ -81,7 +81,7 @@ def _photographs(device: str, count: int = PHOTOGRAPHS) -> Iterator[Figure]:
     ids = tuple(f"made/{i}" for i in range(count))
     images = Images(x, y, ids, tuple(map(str, range(answers[0].shape[1]))), "made photographs")
     box = condition_box(Conditions.load("handheld"), images.shape)
-    measure_risk(model, images.first(1), box, samples=2, costs=False)
+    measure_risk(model, images.first(1), box, samples=2)
     begun = perf_counter()
     measure_risk(model, images, box, samples=DRAWS)
     told = f"seconds, {DRAWS} draws: {count} photographs, handheld, {FETCHED}, {device}"

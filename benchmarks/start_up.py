@@ -56,12 +56,12 @@ import torch
 leave()
 enter("import hardcase")
 import hardcase.api as api
-from hardcase import splits, context
+from hardcase import splits, tasks
 from hardcase.judges import verdicts
 from hardcase.runs import phases, start, workers
 leave()
 staged(splits, "load", "data: read")
-staged(context, "load_model", "networks: load, hash, try outputs")
+staged(tasks, "load_model", "networks: load, hash, try outputs")
 staged(api, "measure_plan", "images and plan")
 staged(phases, "begin", "networks: check; first record")
 staged(phases, "measure", "failure rate under conditions")
