@@ -16,7 +16,7 @@ ACROSS |= {"as_typed", "documented", "tools", "torture", "worst_day"}
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
     "methods/dlfuzz methods/pgd methods/neurons testing/toys "
-    "searches/gradient searches/interpolation",
+    "searches/interpolation",
     "conditions/fitting/test_fit.py": "whole fits: conditions/fitting/accuracy "
     "conditions/fitting/coordinates conditions/fitting/embedding conditions/fitting/files "
     "conditions/fitting/search conditions/fitting/traits",
