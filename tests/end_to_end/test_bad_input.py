@@ -205,3 +205,9 @@ def test_a_disk_that_fills_up_keeps_what_was_found_and_the_run_goes_on(world, mo
     assert len(world.findings()) == 2
     assert world("resume", "out").code == 0
     assert world.findings() == world.findings("whole")
+
+
+@pytest.mark.parametrize("words", ["open NAME", "run --model zoo:lenet1 --data mnist5k --out NAME"])
+def test_a_name_that_is_too_long_is_the_users_error(world, words):
+    told = refused(world(*words.replace("NAME", "a" * 300).split()), "File name too long")
+    assert len(told) < 120

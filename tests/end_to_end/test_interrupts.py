@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hardcase.runs.files import locked
 from hardcase.runs.phases import PHASES
 
 SHARDS = ("--images", "24", "--seed", "7", "--set", "campaign.shard=4", "method.epsilon=0.08")
@@ -73,6 +74,9 @@ def test_one_signal_finishes_the_shard_and_a_second_gives_it_up(world, whole, mo
     assert "hardcase resume out" in done.out
     seen = json.loads(world("status", "out", "--format", "json").out)[0]
     assert seen["phases"]["search"]["status"] == "running"
+    assert "stopped" in world("status", "out").out.partition("search")[2].splitlines()[0]
+    with locked(Path("out")):
+        assert "running" in world("status", "out").out.partition("search")[2].splitlines()[0]
     ends_the_same(world, whole)
 
 
